@@ -186,10 +186,6 @@ INDICATOR_OF: Final[dict[Unit, str]] = {
 }
 UNIT_OF: Final[dict[Role, Unit]] = {"both": "requests", "prefill": "prompt_tokens", "decode": "output_tokens"}
 
-# Largest share of the capacities believed possible that a trial leaves out, per unit of accepted risk: who accepts
-# little risk does not want trials that rest on much hope.
-_MAX_LEFT_OUT_PER_RISK: Final = 4.0
-
 
 @dataclass(frozen=True, slots=True)
 class TargetRef:
@@ -212,7 +208,8 @@ class SloClass:
     tpot_s: Annotated[float, Meta(description="... and each further token within this time on average.", gt=0)] = 0.2
     objective: Annotated[float, Meta(description="Wanted share of good requests.", gt=0, lt=1)] = 0.99
     epsilon: Annotated[
-        float | None, Meta(description="Accepted probability of missing it; empty = as for all.", gt=0, lt=1)
+        float | None,
+        Meta(description="Accepted probability that replicas fall behind; empty = as for all.", gt=0, lt=1),
     ] = None
 
 
@@ -241,7 +238,8 @@ class Slo:
         tuple[SloClass, ...], Meta(description="In place of these: several promises.", max_length=16)
     ] = ()
     epsilon: Annotated[
-        float | None, Meta(description="Accepted probability of missing it; empty = the fleet's.", gt=0, lt=1)
+        float | None,
+        Meta(description="Accepted probability that replicas fall behind; empty = the fleet's.", gt=0, lt=1),
     ] = None
 
 
@@ -257,7 +255,6 @@ class WorkloadGuards:
     down_ratio: float | None = None
     down_replicas: int | None = None
     down_period_s: float | None = None
-    release_ratio: float | None = None
     tolerance_ratio: float | None = None
 
 
@@ -402,7 +399,6 @@ class WorkloadSpec:
 class GuardLimits:
     """Limits of the guards (defaults: the design's). Times in seconds of event time.
 
-    `release_ratio`: replicas are given up at so much of the risk that is allowed for keeping them.
     `fleet_reclaim`: lower priorities give up replicas for workloads that lack GPUs, down to their `min_replicas`.
     """
 
@@ -418,9 +414,6 @@ class GuardLimits:
     down_ratio: Annotated[float, Meta(description="Most shrinkage per period, as a share.", ge=0, le=1)] = 0.25
     down_replicas: Annotated[int, Meta(description="... or as replicas, whichever is more.", ge=0)] = 1
     down_period_s: Annotated[float, Meta(description="That period.", gt=0)] = 60.0
-    release_ratio: Annotated[
-        float, Meta(description="Release replicas at this share of the risk allowed.", gt=0, le=1)
-    ] = 0.6
     tolerance_ratio: Annotated[float, Meta(description="Ignore relative changes up to this.", ge=0, lt=1)] = 0.0
     fleet_max_gpus: Annotated[
         int | None, Meta(description="GPUs of the whole fleet; empty = no limit.", ge=0, extra={"key": "top.max_gpus"})
@@ -442,10 +435,8 @@ class GuardLimits:
 class Policy:
     """Everything that decides, as declared. `epoch` is raised only by `harmony state reset`.
 
-    `epsilon`: accepted probability that attainment falls below the objective in the window a plan answers for.
-    `bearable_ratio`: of the misses that the objective allows, so many may be expected; the rest is for what is not.
-    `doubt_ratio`: while budget is to spare, fewer replicas are tried where they would do if each carries no less than
-    this quantile of what is believed possible, or one of four times the risk accepted where that is lower; 0 = never.
+    `epsilon`: accepted probability that replicas fall behind in the window that a plan answers for.
+    `bearable_ratio`: of the misses that the objective allows, so many are aimed at; the rest is for surprises.
     `recurring_surges`: surges that have kept a period are expected again.
     `jumps`: jumps that no forecast had in it are expected as often as they came.
     `proposer` names the policy of somebody's own (name, package, version, options) that may propose other counts.
@@ -458,16 +449,12 @@ class Policy:
     epoch: Annotated[int, Meta(description="Raised only by `harmony state reset`.", ge=1)] = 1
     epsilon: Annotated[
         float,
-        Meta(description="Accepted probability of missing an objective.", gt=0, lt=1, extra={"key": "top.epsilon"}),
+        Meta(description="Accepted probability that replicas fall behind.", gt=0, lt=1, extra={"key": "top.epsilon"}),
     ] = 0.15
     commit_s: Annotated[float, Meta(description="How long a decision must stay right.", gt=0)] = 60.0
-    bearable_ratio: Annotated[
-        float, Meta(description="Share of the misses allowed that a plan may expect.", gt=0, le=10)
-    ] = 0.5
-    doubt_ratio: Annotated[
-        float,
-        Meta(description="Lower part of what a replica may carry that a trial leaves out; 0 = none.", ge=0, le=0.9),
-    ] = 0.5
+    bearable_ratio: Annotated[float, Meta(description="Share of the misses allowed that is aimed at.", gt=0, le=1)] = (
+        0.5
+    )
     recurring_surges: Annotated[
         bool, Meta(description="Expect surges again that have kept a period, such as an hour or a day.")
     ] = True
@@ -475,7 +462,6 @@ class Policy:
     plan_every: Annotated[int, Meta(description="Forecast and plan every so many steps.", ge=1)] = 1
     max_horizon: Annotated[int, Meta(description="Longest forecast in steps; what lies beyond is not seen.", ge=1)] = 64
     paths_screen: Annotated[int, Meta(description="Sample paths of a forecast.", ge=16)] = 256
-    paths_verify: Annotated[int, Meta(description="Futures that decide where 1024 leave doubt.", ge=16)] = 4096
     seed: Annotated[int, Meta(description="Of every random draw.", ge=0)] = 0
     proposer: str = ""
     workloads: tuple[WorkloadSpec, ...] = ()
@@ -493,16 +479,8 @@ class Policy:
         return self._limits.get(workload, self.guards)
 
     def epsilon_of(self, slo: Slo) -> float:
-        """The risk accepted of missing an objective that has no classes."""
+        """The accepted probability that replicas fall behind, of an objective that has no classes."""
         return self.epsilon if slo.epsilon is None else slo.epsilon
-
-    def bearable_share(self, objective: float) -> float:
-        """Share of the requests that a plan may expect to miss while the budget is used as it should be."""
-        return self.bearable_ratio * (1.0 - objective)
-
-    def doubt(self, epsilon: float) -> float:
-        """Part of the capacities believed possible that a trial leaves out where so much risk is accepted."""
-        return min(self.doubt_ratio, _MAX_LEFT_OUT_PER_RISK * epsilon)
 
     def fingerprint(self) -> str:
         """Sixteen hex digits over every field that can change a decision."""

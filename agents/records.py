@@ -37,7 +37,7 @@ OriginMs = Annotated[
     NonNegativeInt,
     _field("End of the last closed slot: the instant at which the record speaks, in event time.", unit="ms"),
 ]
-AcceptedRisk = Annotated[Ratio, _field("Highest accepted risk.", unit="1")]
+AcceptedRisk = Annotated[Ratio, _field("Accepted probability that replicas fall behind.", unit="1")]
 FormatVersion = Annotated[int, _field("Version of the format; readers ignore fields they do not know.", const=1)]
 
 
@@ -57,22 +57,6 @@ class LevelRisk(msgspec.Struct, frozen=True, gc=False):
     p_miss_stderr: float
     cost_gpu_hours: float
     miss_share: float = 0.0
-
-
-class Trial(msgspec.Struct, frozen=True):
-    """Fewer replicas than the allowed risk asks for, to learn whether they carry the load.
-
-    The risk stated is that of a replica which carries no less than is hoped for: of the capacities believed possible,
-    the smallest `doubt_ratio` are left out. What is stated elsewhere of the same count leaves none out.
-    """
-
-    replicas: Annotated[NonNegativeInt, _field("Fewer than the allowed risk asks for.")]
-    p_miss: Annotated[Ratio, _field("Risk with so many if a replica carries no less than is hoped for.", unit="1")]
-    p_miss_stderr: Annotated[NonNegativeFloat, _field("Its standard error.", unit="1")]
-    miss_share: Annotated[Ratio, _field("Share of requests then expected to miss the SLO.", unit="1")]
-    doubt_ratio: Annotated[
-        Ratio, _field("Part of the capacities believed possible that was left out, the least.", unit="1")
-    ]
 
 
 class SurgeAhead(msgspec.Struct, frozen=True):
@@ -179,9 +163,9 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     Attributes:
         refused: why there is no plan (silent, warming_up, forecast, no_fleet_facts, retired); decide holds then.
         proposed: replicas asked for; None = no plan was made at this origin.
-        epsilon: risk that the plan was allowed; None = no plan.
-        bearable_share: share of requests that it may expect to miss; None = no plan.
-        budget_left_ratio: share of the error budget that is left; the two above follow it.
+        epsilon: risk that replicas fall behind that the plan was allowed; None = no plan.
+        miss_price: replicas that a replica's worth of missed requests cost; None = no plan.
+        budget_left_ratio: share of the error budget that is left.
         standing: bounds that hold whatever is proposed.
         class_risks: for each of `classes`, what `risks` are for the one that binds.
         indicator: what load is counted in; None = what the workload's role says.
@@ -208,7 +192,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     lead_time_s: Quantiles | None = None
     slo_miss_ratio: float | None = None
     epsilon: float | None = None
-    bearable_share: float | None = None
+    miss_price: float | None = None
     budget_left_ratio: float | None = None
     standing: tuple[Limit, ...] = ()
     p_needed: float | None = None
@@ -218,7 +202,6 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     indicator: str | None = None
     outlook: PendingForecast | None = None
     power_w: float | None = None
-    trial: Trial | None = None
     proposals: dict[str, int] = {}
     surge: SurgeAhead | None = None
     jumps: JumpsAhead | None = None
@@ -296,7 +279,7 @@ class RiskView(msgspec.Struct, frozen=True):
     """The stated risk and what each replica count would run.
 
     Epsilon, objective and risks are those of `slo_class`, the class that asked for most, where there are several. The
-    standard error belongs to the final count, and `trial` to the proposed one.
+    standard error belongs to the final count.
     """
 
     epsilon: AcceptedRisk
@@ -324,11 +307,9 @@ class RiskView(msgspec.Struct, frozen=True):
     miss_share: Annotated[
         dict[str, float], _field("Replica count (as text) to the share of requests expected to miss the SLO.", unit="1")
     ] = {}
-    bearable_share: Annotated[
-        Ratio | None, _field("Share of requests that the plan might expect to miss; null: no plan.", unit="1")
-    ] = None
-    trial: Annotated[
-        Trial | None, _field("What is hoped for of the proposed count, where it is tried; null: it is not.")
+    miss_price: Annotated[
+        NonNegativeFloat | None,
+        _field("Replicas that a replica's worth of missed requests cost in the plan; null: no plan.", unit="1"),
     ] = None
     promises: Annotated[
         tuple[PromiseCapacity, ...],

@@ -166,8 +166,7 @@ def _risk(plan: WorkloadPlan, policy: Policy, slo: Slo, final: int | None) -> Ri
         slo_class=plan.slo_class,
         classes=plan.classes,
         miss_share={str(r.replicas): r.miss_share for r in levels if math.isfinite(r.miss_share)},
-        bearable_share=plan.bearable_share,
-        trial=plan.trial,
+        miss_price=plan.miss_price,
         promises=plan.promises,
     )
 

@@ -12,8 +12,8 @@ import msgspec
 from agents.policy import Policy, Unit, WorkloadSpec, check_fleet
 from agents.workload.signals import SilentSources
 from agents.workload.slo_classes import NO_CLASSES, Classes, ClassesSnapshot
-from agents.workload.state import GpuTypeState, LearnedState, new_capacity, spec_of, store_gpu_type
-from agents.workload.units import declared_capacity, fixed_unit
+from agents.workload.state import GpuTypeState, LearnedState, new_capacity, new_law, spec_of, store_gpu_type
+from agents.workload.units import declared_capacity, unit_of
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
 from model.calibration.budget import ErrorBudget
@@ -22,30 +22,24 @@ from model.calibration.trust import ForecastTrust
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from model.capacity.replica_starts import ReplicaStarts
-from model.capacity.request_shape import RequestShape
 from streams.config import StreamConfig
 from streams.log import UNREADABLE, ContractBroken, OtherSettings
 from streams.windows.coarse import COARSE_STEP_MS, RunningCoarse
 
 S = TypeVar("S")
 
-# Version of a capacity in tokens, which releases without units refuse instead of reading tokens as requests.
-_CONVERTED_CAPACITY: Final = {"v": 3}
-
-
 # Parts of the state with `snapshot` and `restore` of their own, which no declaration changes.
 _RESTORABLE: Final[dict[str, Any]] = {
     "budget": ErrorBudget,
     "trust": ForecastTrust,
     "calibration": RiskCalibration,
-    "shape": RequestShape,
     "surges": RecurringSurges,
     "jumps": Jumps,
     "silent": SilentSources,
     "starts": ReplicaStarts,
 }
 # Plain fields of the state, which are stored as they are.
-_COPIED: Final = ("since_slot", "last_proposed", "idle_since_ms", "power_w", "gpu_type", "elsewhere")
+_COPIED: Final = ("since_slot", "last_proposed", "last_ready", "idle_since_ms", "power_w", "gpu_type", "elsewhere")
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,10 +56,9 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     idle_since_ms: int | None = None
     classes: ClassesSnapshot | None = None
     unit: Unit = "requests"
-    per_request: float | None = None
-    shape: list[float | int | None] = []
+    law: list[float] = []
+    last_ready: int = 0
     power_w: float | None = None
-    tried: bool = False
     surges: list[list[float]] = []
     jumps: list[list[float]] = []
     silent: list[list[int | None]] = []
@@ -126,21 +119,16 @@ def decode_commit(body: bytes, config: StreamConfig, partition: int, fleet: str)
     return commit
 
 
-def _is_converted(spec: WorkloadSpec, unit: Unit) -> bool:
-    return fixed_unit(spec) is None and unit != "requests"
-
-
 def snapshot_state(state: LearnedState) -> StateSnapshot:
     """The whole learned state, as a commit record holds it."""
     return StateSnapshot(
-        capacity=state.capacity.snapshot() | (_CONVERTED_CAPACITY if _is_converted(state.spec, state.unit) else {}),
+        capacity=state.capacity.snapshot(),
+        law=state.law.snapshot(),
         lead=state.lead.snapshot(),
         event_loads=dict(state.event_loads),
         classes=state.classes.snapshot(),
         unit=state.unit,
-        per_request=state.per_request,
         uncached_share=state.uncached_share,
-        tried=state.last_was_trial,
         **{name: getattr(state, name).snapshot() for name in _RESTORABLE},
         **{name: getattr(state, name) for name in _COPIED},
     )
@@ -164,24 +152,13 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Lea
 def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy) -> LearnedState:
     spec, declared = spec_of(workload, policy)
     snapshot = _switch_gpu_type(snapshot, spec)
-    stored, unit, tokens = snapshot.capacity, snapshot.unit, snapshot.per_request
-    if stored.get("v") == _CONVERTED_CAPACITY["v"]:
-        stored = stored | {"v": 2}
-    declared_rate = declared_capacity(spec, tokens if tokens is not None and unit != "requests" else 1.0)
-    capacity = CapacityPosterior.restore(
-        stored, declared_rate, off_by=spec.capacity_off_by, objective=spec.slo.objective
-    )
-    loads, fixed = snapshot.event_loads, fixed_unit(spec)
-    # A service as a whole is counted in tokens only with how many a request has; a pool never says that.
-    policy_unit: Unit = fixed or (unit if tokens is not None else "requests")
-    if unit != policy_unit:
-        if tokens is not None and policy_unit == "requests":
-            capacity = capacity.converted(1.0 / tokens, declared_capacity(spec))
-            loads = {name: load / tokens for name, load in loads.items()}
-        else:  # another role was declared: numbers in the old unit do not apply
-            capacity, loads = new_capacity(spec), {}
-    if fixed is not None or unit != policy_unit:
-        unit, tokens = policy_unit, None
+    loads, unit = snapshot.event_loads, unit_of(spec)
+    if snapshot.unit == unit:
+        capacity = CapacityPosterior.restore(
+            snapshot.capacity, declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective
+        )
+    else:  # another role was declared: numbers in the old unit do not apply
+        capacity, loads = new_capacity(spec), {}
     return LearnedState(
         spec=spec,
         declared=declared,
@@ -189,10 +166,9 @@ def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy
         lead=LeadTimePosterior.restore(snapshot.lead, spec.lead_time_s),
         event_loads=loads,
         classes=Classes.restore(snapshot.classes, spec) if spec.slo.classes else NO_CLASSES,
+        law=new_law(spec, snapshot.law),
         unit=unit,
-        per_request=tokens,
         uncached_share=snapshot.uncached_share if snapshot.unit == unit else None,
-        last_was_trial=snapshot.tried,
         **{name: kind.restore(getattr(snapshot, name)) for name, kind in _RESTORABLE.items()},
         **{name: getattr(snapshot, name) for name in _COPIED},
     )
@@ -208,7 +184,7 @@ def _switch_gpu_type(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapsh
     unknown = CapacityPosterior().snapshot()
     lead = LeadTimePosterior(spec.lead_time_s).snapshot()
     share = snapshot.uncached_share
-    new = GpuTypeState(now, unknown, lead, snapshot.unit, snapshot.per_request, uncached_share=share)
+    new = GpuTypeState(now, unknown, lead, snapshot.unit, uncached_share=share)
     restored, classes = next((gpu for gpu in snapshot.elsewhere if gpu.gpu_type == now), new), snapshot.classes
     others = [gpu for gpu in snapshot.elsewhere if gpu is not restored]
     if classes is not None:
@@ -221,12 +197,11 @@ def _switch_gpu_type(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapsh
         capacity=restored.capacity,
         lead=restored.lead,
         unit=restored.unit,
-        per_request=restored.per_request,
+        law=restored.law,
         uncached_share=restored.uncached_share,
         power_w=restored.power_w,
         classes=classes,
         event_loads=snapshot.event_loads if _same_unit(restored, snapshot) else {},
-        tried=False,
     )
 
 
@@ -236,8 +211,8 @@ def _gpu_type_state(snapshot: StateSnapshot) -> GpuTypeState:
         snapshot.capacity,
         snapshot.lead,
         snapshot.unit,
-        snapshot.per_request,
         snapshot.power_w,
+        snapshot.law,
         {} if snapshot.classes is None else snapshot.classes.capacity,
         uncached_share=snapshot.uncached_share,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -322,6 +322,9 @@ class Engine:
         group, targets = [subject for subject, _ in described], [columns for _, columns in described]
         plannable = [b for b, subject in enumerate(group) if subject.refused is None]
         with torch.inference_mode():
+            trusts = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
+            distrusted = [not trust.trusts(source) for trust, source in trusts]
+            plain = {b: forecast.paths[b].clone() for b, is_distrusted in enumerate(distrusted) if is_distrusted}
             expecting = self._policy.recurring_surges
             ahead = with_surges(forecast, group, batch, origin_ts_ms) if expecting else [None] * len(group)
             jumping = (
@@ -330,11 +333,10 @@ class Engine:
                 else [None] * len(group)
             )
             read = sorted({_DEMAND, *(n for columns in targets for n in columns)})
-            trusts = [(subject.state.trust, source) for subject, source in zip(group, forecast.sources, strict=True)]
             factors = [trust.factor(source) for trust, source in trusts]
-            distrusted = [not trust.trusts(source) for trust, source in trusts]
             futures = WidenedPaths(forecast.paths, factors, batch)
-            planned = PlanningPaths(futures, group, distrusted, plannable, frozenset(read))
+            bursts = {b: forecast.paths[b] - paths for b, paths in plain.items()}
+            planned = PlanningPaths(futures, group, bursts, plannable, frozenset(read))
             row_plans = self._rows.results(
                 [group[b] for b in plannable], planned.paths(_DEMAND), planned.others, origin_ts_ms
             )
@@ -392,14 +394,17 @@ class Engine:
 class PlanningPaths:
     """Paths that plans use: forecasts, or the recent load where no forecaster is trusted.
 
+    Expected surges and jumps are added to both: a forecaster is often distrusted because of them.
+
     Attributes:
+        bursts: by row without a trusted forecaster, what they add to its paths, [S, H, N].
         plannable: rows of the group that are planned, B of them.
         read: columns of the catalogue that are forecast.
     """
 
     futures: WidenedPaths
     group: Sequence[Subject]
-    distrusted: Sequence[bool]
+    bursts: Mapping[int, Tensor]
     plannable: Sequence[int]
     read: frozenset[int]
 
@@ -411,10 +416,10 @@ class PlanningPaths:
         """float32 [B, S, H]."""
         values = self.futures.values(column)  # [.., H, S]
         values = values if len(self.plannable) == len(self.group) else values[self.plannable]
-        if any(self.distrusted):
+        if self.bursts:
             values = values.clone()
-            for b in [b for b, row in enumerate(self.plannable) if self.distrusted[row]]:
-                levels = recent_levels(self.group[self.plannable[b]].window, column, values.shape[2])
+            for b, row in [(b, row) for b, row in enumerate(self.plannable) if row in self.bursts]:
+                levels = recent_levels(self.group[row].window, column, values.shape[2])
                 if levels is not None:
-                    values[b] = levels
+                    values[b] = levels + self.bursts[row][..., column].transpose(0, 1).to("cpu", values.dtype)
         return values.transpose(1, 2)

@@ -110,7 +110,7 @@ class PartitionWorkloads:
             if state is not None and plan.outlook is not None:
                 state.trust.expect(plan.outlook)
             if state is not None and plan.proposed is not None:
-                state.last_proposed, state.last_was_trial = plan.proposed, plan.trial is not None
+                state.last_proposed = plan.proposed
                 state.expect(plan, origin_ts_ms, self._policy.commit_s)
 
     def state_of(self, workload: str) -> LearnedState:
@@ -163,7 +163,9 @@ class PartitionWorkloads:
         for moved in state.trust.observe(slot, value):
             self._meter.count("forecast_tier_changes_total", tier=TIERS[moved])
         if has_data:
-            state.learn(window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms, every)
+            state.learn(
+                window, window.facts.fleet, outcomes_now(window), end_ts_ms, step_ms, every, self._policy.bearable_ratio
+            )
         else:
             state.idle_since_ms = None
 

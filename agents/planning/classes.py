@@ -46,21 +46,17 @@ def class_rows(
     result = []
     for slo_class, state, share in rows:
         declared_risk = policy.epsilon if slo_class.epsilon is None else slo_class.epsilon
-        allowed = state.budget.scaled_by_budget(declared_risk, slo_class.objective)
         slo = Slo(slo_class.ttft_s, slo_class.tpot_s, slo_class.objective)
         class_request = replace(
             request,
             spec=replace(request.declared, slo=slo),
             capacity=state.capacity,
-            epsilon=state.calibration.unshifted(allowed),
-            max_expected_miss_ratio=state.budget.scaled_by_budget(
-                policy.bearable_share(slo_class.objective), slo_class.objective
-            ),
-            exploration=state.budget.exploration(policy.doubt(declared_risk), slo_class.objective),
+            epsilon=declared_risk,
+            price=state.budget.miss_price(slo_class.objective),
             per_unit=request.per_unit * share,
             shift=state.calibration.shift,
         )
-        result.append(ClassRow(slo_class, class_request, allowed, state.budget))
+        result.append(ClassRow(slo_class, class_request, declared_risk, state.budget))
     return result
 
 

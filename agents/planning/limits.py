@@ -117,7 +117,9 @@ def _tokens_per_request(state: LearnedState, window: Window, carried: float) -> 
         return 1.0
     generated, demand = window.columns[INDICATOR_OF["output_tokens"]], demand_column(state.unit, window)
     lately = mean_ratio(window, generated, demand, _SLOTS)
-    return lately or ratio_of_sums(*window.read_coarse(), generated, demand, COARSE_ROWS) or state.shape.output_tokens
+    mix = state.law.mix
+    usual = None if mix is None else mix.output_tokens
+    return lately or ratio_of_sums(*window.read_coarse(), generated, demand, COARSE_ROWS) or usual
 
 
 def _online(window: Window, column: int, origin_ts_ms: int, last_ms: int) -> NDArray[np.float64]:

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from agents.planning.request import PlanInput, PlanResult
 from agents.policy import Policy
-from agents.records import LEVELS, LevelRisk, Quantiles, Trial
+from agents.records import LEVELS, LevelRisk, Quantiles
 from model.calibration.risk import state_risks
 from model.capacity.draws import CapacityTable, LeadTable
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import SPACING, CapacityPosterior, SlotEvidence
-from model.planning.search import GROUNDS, TRIAL, PlanProblem, finite_rows, peak_quantiles, solve
+from model.planning.search import GROUNDS, PlanProblem, finite_rows, peak_quantiles, solve
 from streams.windows.coarse import COARSE_STEP_MS
 
 __all__ = ["LEVELS", "PlanInput", "PlanResult", "horizon_steps", "plan", "reactive_replicas", "warm_up"]
@@ -75,7 +75,9 @@ def reactive_rule(request: PlanInput, commit_s: float, capacity: float) -> int |
     step_s = request.step_ms / 1000.0
     requests = max(rate, 0.0) * step_s
     surely = max(0.0, requests - _SURE_SIGMAS * math.sqrt(requests)) / step_s
-    return clip(_replicas_for(surely + request.waiting / commit_s, capacity), request.bounds)
+    arriving = _replicas_for(surely + request.waiting / commit_s, capacity)
+    working = math.ceil(request.busy_replicas + request.waiting / commit_s / capacity - 1e-9)
+    return clip(max(arriving, working), request.bounds)
 
 
 def clip(replicas: int, bounds: tuple[int, int]) -> int:
@@ -249,17 +251,14 @@ def _plan_rows(rows: Sequence[_Row], batch: _Batch) -> list[PlanResult]:
         simple_proposals(row.request, row.capacity.values[_MEDIAN], row.reactive, peak[-1], row.window(commit_s))
         for row, peak in zip(rows, peaks, strict=True)
     ]
-    solution = solve(_problem(rows, proposals, peaks, batch), batch.policy.paths_verify)
+    solution = solve(_problem(rows, proposals, batch))
     shifts = np.array([row.request.shift for row in rows])
     state_risks(solution.p_miss, solution.stderr, solution.num_counts, shifts)
-    state_risks(solution.trial[:, :1], solution.trial[:, 1:2], np.ones(len(rows), np.int64), shifts)
     answers = zip(*(numbers.tolist() for numbers in solution), strict=True)
     return [_result(*numbers, commit_s) for numbers in zip(rows, proposals, peaks, answers, strict=True)]
 
 
-def _problem(
-    rows: Sequence[_Row], proposals: Sequence[dict[str, int]], peaks: Sequence[Sequence[float]], batch: _Batch
-) -> PlanProblem:
+def _problem(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _Batch) -> PlanProblem:
     requests, specs = [row.request for row in rows], [row.request.declared for row in rows]
     at = np.array([row.at for row in rows])
     low, high = np.array([r.searched for r in requests]).T
@@ -293,15 +292,7 @@ def _problem(
         low=low.copy(),
         high=high.copy(),
         epsilon=np.array([float(row.epsilon) for row in rows]),
-        max_expected_miss_ratio=np.array([r.bearable_share for r in requests]),
-        exploration=np.array([r.exploration for r in requests]),
-        on_trial=np.array([r.on_trial for r in requests]),
-        min_replicas_without_known_misses=np.array(
-            [
-                r.min_replicas_without_known_misses(peak[_MEDIAN], peak[-1])
-                for r, peak in zip(requests, peaks, strict=True)
-            ]
-        ),
+        price=np.array([r.price for r in requests]),
         others=others,
         seeds=np.array([_seeds(r, batch.policy.seed) for r in requests]),
         window_steps=min(max(math.ceil(batch.policy.commit_s / batch.step_s - 1e-9), 1), batch.reach),
@@ -328,10 +319,10 @@ def _result(
     row: _Row,
     proposals: dict[str, int],
     peak: list[float],
-    answer: tuple[int, int, int, int, list[int], list[float], list[float], list[float], list[float]],
+    answer: tuple[int, int, int, int, list[int], list[float], list[float], list[float]],
     commit_s: float,
 ) -> PlanResult:
-    replicas, ground, constrained, num_counts, counts, p_miss, stderr, shares, trial = answer
+    replicas, ground, cheapest, num_counts, counts, p_miss, stderr, shares = answer
     hours = row.request.declared.gpus_per_replica * commit_s / 3600.0
     stated = zip(counts[:num_counts], p_miss, stderr, shares, strict=False)
     start_s, end_s = row.window(commit_s)
@@ -341,10 +332,9 @@ def _result(
         epsilon=row.epsilon,
         proposed=replicas,
         proposer=GROUNDS[ground],
-        proposals={"chance_constrained": constrained, **proposals},
-        bearable_share=row.request.bearable_share,
+        proposals={"cheapest": cheapest, **proposals},
+        miss_price=row.request.price,
         risks=tuple([LevelRisk(n, p, e, n * hours, share) for n, p, e, share in stated]),
-        trial=Trial(replicas, *trial) if ground == TRIAL else None,
         peak=Quantiles(LEVELS, tuple(peak)),
         window_s=end_s - start_s,
         sight_s=row.sight_s if math.isfinite(row.sight_s) else None,

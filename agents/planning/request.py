@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agents.policy import Unit, WorkloadSpec
-from agents.records import ClassRisk, LevelRisk, Quantiles, Trial
+from agents.records import ClassRisk, LevelRisk, Quantiles
 from agents.workload.units import (
     SIGNIFICANT_SIGMAS,
     demand_column,
@@ -32,11 +32,10 @@ class PlanInput:
         arrival_rate_now: requests/s of the last slot; None when not observed.
         waiting_now: requests waiting; None when not observed, taken as none.
         last_replicas: count of the previous plan.
-        last_was_trial: whether that was a trial.
         pending_remaining_s: for the pending replicas of which it is known, the time until they serve.
-        epsilon: in place of the policy's, for instance when the error budget runs low.
-        max_expected_miss_ratio: share of the requests that may be expected to miss; None: as the objective says.
-        exploration: part of the capacities believed possible, from the least on, that a trial leaves out; 0: none.
+        epsilon: in place of the policy's.
+        price: replicas that a replica's worth of missed requests costs.
+        busy_replicas: that what engines work on now takes; 0: not known.
         per_unit: requests judged per unit of demand: all of them, those of one class, or one in so many tokens.
         day_ago: means of the demand over ten minutes each, from those on that the origin lay in a day earlier; None
             where not observed.
@@ -57,11 +56,10 @@ class PlanInput:
     capacity: CapacityPosterior
     lead: LeadTimePosterior
     last_replicas: int | None = None
-    last_was_trial: bool = False
     pending_remaining_s: tuple[float, ...] = ()
     epsilon: float | None = None
-    max_expected_miss_ratio: float | None = None
-    exploration: float = 0.0
+    price: float = 36.0
+    busy_replicas: float = 0.0
     per_unit: float = 1.0
     day_ago: tuple[float | None, ...] = ()
     beside: tuple[int, ...] = ()
@@ -85,29 +83,6 @@ class PlanInput:
         return min(max(low, 1), high) if self.keeps_one else low, high
 
     @property
-    def on_trial(self) -> bool:
-        """Whether the replicas commanded are those that the last plan tried."""
-        return self.last_was_trial and self.last_replicas == self.ready + self.pending
-
-    def min_replicas_without_known_misses(self, peak: float, high_peak: float) -> float:
-        """Replicas with which even a high peak of demand is no load per replica of which misses are remembered.
-
-        No number is enough to begin a trial where the fleet is not used to what comes: a new load is no time to try.
-        """
-        if self.exploration <= 0:
-            return 0.0
-        if not self.on_trial and peak > self.capacity.carried_rps * (self.ready + self.pending):
-            return math.inf
-        return high_peak / self.capacity.clear_rps
-
-    @property
-    def bearable_share(self) -> float:
-        """Share of the requests that may be expected to miss."""
-        return (
-            1.0 - self.declared.slo.objective if self.max_expected_miss_ratio is None else self.max_expected_miss_ratio
-        )
-
-    @property
     def waiting(self) -> float:
         """Requests waiting, as the queue simulation takes them."""
         waiting = self.waiting_now
@@ -120,19 +95,18 @@ class PlanResult:
 
     Attributes:
         refused: `forecast` (paths not finite); there is no count then.
-        proposer: what the count rests on: `chance_constrained`, `recovery` (a queue cannot be avoided; the fewest that
-            work it off within the window at that risk), `maximum` (not even that), `trial` (fewer than that risk asks
-            for, to learn whether they do), `capacity_unknown` (nothing learned yet: as it is), `idle` (none: nothing to
-            do, and hardly anything before one could come back) or `first_request` (requests came while there was none).
+        proposer: what the count rests on: `cheapest` (replicas and expected misses cost least), `queue_bound` (more,
+            for replicas would fall behind too often), `maximum` (the bounds allow neither), `capacity_unknown`
+            (nothing learned yet: as it is), `idle` (none: nothing to do, and hardly anything before one could come
+            back) or `first_request` (requests came while there was none).
         proposals: replicas by proposer, within bounds.
         risks: as they are stated, of ascending counts: around the proposed one, the other proposals, and the count
             commanded now.
-        trial: what is hoped for of the proposed count where it is tried.
         peak: of the arrival rate over the window, 1/s.
         window_s: length of the window from the median lead time to its 95th percentile plus the commit time.
         sight_s: how far the paths reach where that window ends beyond them; then it is as late as they show.
         capacity: 1/s per ready replica.
-        bearable_share: of requests, that the plan was allowed to expect to miss.
+        miss_price: replicas that a replica's worth of missed requests cost.
         p_needed: where the last replica may go, the chance that it is needed before it could come back.
         slo_class, classes: where there are several SLO classes, which one asked for most, and what each asks for.
         class_risks: as `risks`, of each of `classes`.
@@ -145,7 +119,6 @@ class PlanResult:
     proposer: str | None = None
     proposals: dict[str, int] = field(default_factory=dict)
     risks: tuple[LevelRisk, ...] = ()
-    trial: Trial | None = None
     peak: Quantiles | None = None
     window_s: float | None = None
     sight_s: float | None = None
@@ -156,7 +129,7 @@ class PlanResult:
     slo_class: str | None = None
     classes: tuple[ClassRisk, ...] = ()
     class_risks: tuple[tuple[LevelRisk, ...], ...] = ()
-    bearable_share: float | None = None
+    miss_price: float | None = None
 
 
 if TYPE_CHECKING:  # decisions are made where no model is

@@ -156,9 +156,8 @@ class RowPlanner:
             reactive_replicas=result.reactive_replicas,
             proposed=result.proposed,
             proposer=result.proposer,
-            epsilon=bound.epsilon if bound is not None else self._allowed(state),
-            bearable_share=result.bearable_share,
-            trial=result.trial,
+            epsilon=bound.epsilon if bound is not None else self._policy.epsilon_of(state.spec.slo),
+            miss_price=result.miss_price,
             proposals=result.proposals,
             risks=result.risks,
             forecast_source=source,
@@ -200,17 +199,14 @@ class RowPlanner:
             capacity=state.capacity,
             lead=state.lead,
             last_replicas=state.last_proposed,
-            last_was_trial=state.last_was_trial,
             pending_remaining_s=remaining,
-            epsilon=state.calibration.unshifted(self._allowed(state)),
-            max_expected_miss_ratio=state.budget.scaled_by_budget(self._policy.bearable_share(objective), objective),
-            exploration=state.budget.exploration(
-                self._policy.doubt(self._policy.epsilon_of(state.spec.slo)), objective
-            ),
+            epsilon=self._policy.epsilon_of(state.spec.slo),
             day_ago=_day_ago(state.unit, subject.window, self._day_rows),
             beside=counts_of(subject.standing, state.spec),
             keeps_one=_may_be_none(state),
             shift=state.calibration.shift,
+            price=state.budget.miss_price(objective),
+            busy_replicas=state.law.busy_replicas,
         )
         return unit_input(request, state.spec, state.unit, subject.window)
 
@@ -227,10 +223,6 @@ class RowPlanner:
 
     def _classes(self, request: PlanInput, state: LearnedState) -> list[ClassRow]:
         return class_rows(request, state.classes, state.budget, self._policy, state.calibration)
-
-    def _allowed(self, state: LearnedState) -> float:
-        """The risk that the next plan may take, as it is stated."""
-        return state.budget.scaled_by_budget(self._policy.epsilon_of(state.spec.slo), state.spec.slo.objective)
 
 
 def _day_ago(unit: Unit, window: Window, rows: int) -> tuple[float | None, ...]:

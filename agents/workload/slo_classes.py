@@ -17,7 +17,6 @@ import numpy as np
 
 from agents.policy import WorkloadSpec
 from agents.records import LEVELS, PromiseCapacity, Quantiles, WorkloadPlan
-from agents.workload.units import fixed_unit
 from model.calibration.budget import ErrorBudget
 from model.calibration.risk import FinishedRequests, RiskCalibration
 from model.capacity.attribution import Strain
@@ -119,6 +118,7 @@ class Classes:
         slot: SlotEvidence,
         replicas: int | None = None,
         plan_every: int = 1,
+        goal_ratio: float = 0.5,
     ) -> None:
         """Fold what sources counted up to a slot's end.
 
@@ -126,6 +126,7 @@ class Classes:
             slot: what it says of all requests together.
             replicas: in force, ready or on their way; None = nobody knows.
             plan_every: slots between plans.
+            goal_ratio: share of the allowed misses that is aimed at.
         """
         if not spec.slo.classes:
             return
@@ -147,7 +148,7 @@ class Classes:
                 )
             state.tallies.keep_after(state.calibration.oldest_begin_ms or slot.end_ts_ms)
             requests, missed = (total, 1.0 - good / total) if total > 0 else (None, None)
-            state.budget.observe(slot.end_ts_ms, requests, missed)
+            state.budget.observe(slot.end_ts_ms, requests, missed, declared.objective, goal_ratio)
             state.capacity.observe(
                 replace(
                     slot, miss_ratio=missed, finished=requests, ttft_s=declared.ttft_s, objective=declared.objective
@@ -239,7 +240,7 @@ _P95: Final = ("request.ttft_p95_s", "request.tpot_p95_s")
 
 def strain_of(spec: WorkloadSpec, window: Window) -> Strain | None:
     """Of the newest slot; None where promises are not told apart, or no telemetry of the context tells of both."""
-    if fixed_unit(spec) is not None:
+    if not _has_promises(spec):
         return None
     ttft_s, tpot_s = window.newest(_P95[0]), window.newest(_P95[1])
     if (ttft_s is None or tpot_s is None) and not all(_ever_observed(window, name) for name in _P95):
@@ -255,7 +256,7 @@ def promise_capacities(
     Args:
         replicas, peak: of the plan; without one, or without replicas, nothing is told.
     """
-    if fixed_unit(spec) is not None or not replicas or peak is None:
+    if not _has_promises(spec) or not replicas or peak is None:
         return ()
     load = peak.values[peak.levels.index(0.5)] / replicas
     capacities = [
@@ -263,6 +264,11 @@ def promise_capacities(
         for promise, belief in capacity.promises().items()
     ]
     return tuple(sorted(capacities, key=lambda one: one.capacity.values[LEVELS.index(0.5)]))
+
+
+def _has_promises(spec: WorkloadSpec) -> bool:
+    """Whether it is a whole service without classes, which promises both."""
+    return spec.role == "both" and not spec.slo.classes
 
 
 def _ever_observed(window: Window, name: str) -> bool:

@@ -18,24 +18,23 @@ from agents.workload.units import (
     declared_capacity,
     demand_column,
     demand_columns,
-    demand_steps,
-    fixed_unit,
     load_factor,
-    recent_lengths,
     reports_uncached,
     role_miss_ratio,
     uncached_share,
     unit_evidence,
+    unit_of,
 )
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
 from model.calibration.budget import ErrorBudget
 from model.calibration.risk import RiskCalibration
 from model.calibration.trust import ForecastTrust
+from model.capacity.grid import LOAD_TEST_OFF_BY
+from model.capacity.law import EngineLaw, EngineSlot
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from model.capacity.replica_starts import ReplicaStarts
-from model.capacity.request_shape import Lengths, RequestShape
 from streams.catalogue import UNCACHED_PROMPT_RATE
 from streams.records.facts import FleetFacts, OutcomeFact
 from streams.windows.table import Window
@@ -90,7 +89,7 @@ class GpuTypeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The numbers of a replica on one GPU type, in a commit record.
 
     Attributes:
-        capacity, lead: snapshots.
+        capacity, lead, law: snapshots.
         classes: snapshots of the capacity of each SLO class.
     """
 
@@ -98,8 +97,8 @@ class GpuTypeState(msgspec.Struct, frozen=True, omit_defaults=True):
     capacity: dict[str, Any]
     lead: dict[str, Any]
     unit: Unit = "requests"
-    per_request: float | None = None
     power_w: float | None = None
+    law: list[float] = []
     classes: dict[str, dict[str, Any]] = {}
     uncached_share: float | None = None
 
@@ -139,8 +138,6 @@ def measured_draw_w(before: float | None, window: Window, fleet: FleetFacts | No
 
 # Shared by all workloads, because nearly none declares events.
 _NO_LOADS: Final[Mapping[str, float]] = {}
-# Most slots without token counts; with more of them missing, requests describe the load better.
-_MAX_STEPS_WITHOUT_TOKENS: Final = 2
 
 
 @dataclass(slots=True)
@@ -151,11 +148,10 @@ class LearnedState:
         since_slot: in which it was first seen (again).
         event_loads: of `unit`/s just before known events, by their names.
         unit: what loads and capacity are counted in.
-        per_request: tokens of a request when it became tokens; kept while telemetry of them is away. None = never.
         uncached_share: of prompt tokens, as last told, where loads and capacity are of those that prefills compute;
             None = they are of all prompt tokens.
         power_w: measured draw of one replica; None = not yet.
-        last_was_trial: whether the last plan was a trial.
+        last_ready: replicas that were ready in the newest slot; 0 = not known.
         gpu_type: on which capacity, lead time and draw were learned; empty = never declared.
         elsewhere: numbers on other GPU types, the last one used at the end.
     """
@@ -165,6 +161,7 @@ class LearnedState:
     since_slot: int
     capacity: CapacityPosterior
     lead: LeadTimePosterior
+    law: EngineLaw
     starts: ReplicaStarts = field(default_factory=ReplicaStarts)
     last_proposed: int | None = None
     budget: ErrorBudget = field(default_factory=ErrorBudget)
@@ -174,11 +171,9 @@ class LearnedState:
     idle_since_ms: int | None = None
     classes: Classes = field(default_factory=lambda: NO_CLASSES)
     unit: Unit = "requests"
-    per_request: float | None = None
     uncached_share: float | None = None
-    shape: RequestShape = field(default_factory=RequestShape)
     power_w: float | None = None
-    last_was_trial: bool = False
+    last_ready: int = 0
     surges: RecurringSurges = field(default_factory=RecurringSurges)
     jumps: Jumps = field(default_factory=Jumps)
     silent: SilentSources = field(default_factory=SilentSources)
@@ -198,11 +193,13 @@ class LearnedState:
         end_ts_ms: int,
         step_ms: int,
         plan_every: int = 1,
+        goal_ratio: float = 0.5,
     ) -> None:
         """Update posteriors, error budget and calibration with the newest slot, which ends at `end_ts_ms`.
 
         Args:
             plan_every: slots between plans.
+            goal_ratio: share of the allowed misses that is aimed at.
         """
         for outcome in outcomes:
             if outcome.status == "ready" and outcome.lead_time_s is not None:
@@ -212,11 +209,10 @@ class LearnedState:
             for lead_time_s in self.starts.observe(fleet.ts_ms, fleet.ready, fleet.wanted):
                 self.lead.update(lead_time_s)
         rate, miss_ratio = window.newest("request.arrival_rate"), role_miss_ratio(self.spec, window)
-        self.budget.observe(end_ts_ms, None if rate is None else rate * step_ms / 1000, miss_ratio)
-        lengths = None
-        if fixed_unit(self.spec) is None:
-            lengths = recent_lengths(window, step_ms / 1000)
-            self._choose_unit(window, lengths, end_ts_ms)
+        requests = None if rate is None else rate * step_ms / 1000
+        self.budget.observe(end_ts_ms, requests, miss_ratio, self.spec.slo.objective, goal_ratio)
+        if self.spec.role == "both":
+            self._learn_law(window, fleet, step_ms)
         elif self.unit == "prompt_tokens":
             self._count_uncached(window)
         if self.spec.schedule.events:
@@ -250,28 +246,41 @@ class LearnedState:
             residence_s=residence,
             strain=strain_of(self.spec, window),
         )
-        self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence, lengths))
-        requests = window.facts.newest.get("requests")
-        self.classes.learn(self.spec, () if requests is None else requests.slo, evidence, replicas, plan_every)
+        self.capacity.observe(unit_evidence(self.spec, self.unit, window, evidence))
+        told = window.facts.newest.get("requests")
+        counts = () if told is None else told.slo
+        self.classes.learn(self.spec, counts, evidence, replicas, plan_every, goal_ratio)
 
-    def _choose_unit(self, window: Window, lengths: Lengths | None, end_ts_ms: int) -> None:
-        """Generated tokens where answers have changed and telemetry tells of them, else requests."""
-        varies = self.shape.observe(end_ts_ms, lengths)
-        has_tokens = varies and demand_steps("output_tokens", window) + _MAX_STEPS_WITHOUT_TOKENS >= demand_steps(
-            "requests", window
+    def _learn_law(self, window: Window, fleet: FleetFacts | None, step_ms: int) -> None:
+        """Follow the costs of the engine and the mix of requests with the newest slot."""
+        read = window.newest
+
+        def number(name: str) -> float:
+            value = read(name)
+            return math.nan if value is None else value
+
+        uncached = read(UNCACHED_PROMPT_RATE)
+        ready = 0 if fleet is None or self.silent.missing or fleet.ready != self.last_ready else fleet.ready
+        self.last_ready = 0 if fleet is None else fleet.ready
+        slot = EngineSlot(
+            step_ms / 1000,
+            ready,
+            number("request.arrival_rate"),
+            number("request.prompt_token_rate") if uncached is None else uncached,
+            number("request.output_token_rate"),
+            number("engine.running"),
+            number("engine.waiting"),
+            number("engine.kv_cache_usage_ratio"),
+            number("engine.inter_token_s"),
         )
-        self._count_in("output_tokens" if has_tokens else "requests")
-        if not varies:
-            self.per_request = None
-
-    def _count_in(self, unit: Unit) -> None:
-        """Convert the learned numbers to another unit, by the usual number of tokens per request."""
-        tokens = self.shape.output_tokens if self.per_request is None else self.per_request
-        if unit == self.unit or tokens is None:
-            return
-        factor = 1.0 / tokens if unit == "requests" else tokens
-        self.unit, self.per_request = unit, tokens
-        self._convert(factor, max(factor, 1.0))
+        before = self.law.costs
+        changed = self.law.observe(slot)
+        limit = self.law.limit()
+        if limit is not None:
+            old = self.law.limit(costs=before) if changed else limit
+            self.capacity.revalue(
+                limit.rate, math.log(limit.rate / old.rate) if old is not None else 0.0, self.law.tested_ratio
+            )
 
     def _count_uncached(self, window: Window) -> None:
         """Convert the learned numbers to computed prompt tokens once engines report them, and back when none does."""
@@ -283,8 +292,8 @@ class LearnedState:
             self.uncached_share = None
         self.uncached_share = share or self.uncached_share
 
-    def _convert(self, factor: float, per_request: float = 1.0) -> None:
-        self.capacity = self.capacity.converted(factor, declared_capacity(self.spec, per_request))
+    def _convert(self, factor: float) -> None:
+        self.capacity = self.capacity.converted(factor, declared_capacity(self.spec))
         self.event_loads = {name: load * factor for name, load in self.event_loads.items()}
 
     def expect(self, plan: WorkloadPlan, origin_ts_ms: int, commit_s: float) -> None:
@@ -308,6 +317,12 @@ def new_capacity(spec: WorkloadSpec) -> CapacityPosterior:
     return CapacityPosterior(declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective)
 
 
+def new_law(spec: WorkloadSpec, stored: Sequence[float] = ()) -> EngineLaw:
+    """The costs of an iteration: the prior, or what a snapshot was taken of."""
+    off_by = LOAD_TEST_OFF_BY if spec.capacity_off_by is None else spec.capacity_off_by
+    return EngineLaw.restore(stored, spec.slo.tpot_s, spec.capacity_rps, math.log(off_by))
+
+
 def new_state(workload: str, policy: Policy, slot: int) -> LearnedState:
     """State of a workload seen for the first time: priors from its declaration."""
     spec, declared = spec_of(workload, policy)
@@ -317,7 +332,8 @@ def new_state(workload: str, policy: Policy, slot: int) -> LearnedState:
         since_slot=slot,
         capacity=new_capacity(spec),
         lead=LeadTimePosterior(spec.lead_time_s),
-        unit=fixed_unit(spec) or "requests",
+        law=new_law(spec),
+        unit=unit_of(spec),
         classes=Classes() if spec.slo.classes else NO_CLASSES,
         gpu_type=spec.gpu_type,
     )

@@ -1,8 +1,8 @@
 """The unit of a workload's load: requests, prompt tokens or generated tokens.
 
-A prefill pool is measured in prompt tokens, a decode pool in generated tokens. A whole service is measured in requests,
-until the lengths of answers vary so much that tokens describe the work better (`model.capacity.request_shape`). Longer
-prompts or answers are then more load, not less capacity. A queue is converted by the recent tokens per request.
+A prefill pool is measured in prompt tokens, a decode pool in generated tokens, a whole service in requests. What a
+request is in work follows its tokens: the law of the engine says what a replica carries of the present mix
+(`model.capacity.law`). In a pool a queue is converted by the recent tokens per request.
 
 A prefix cache holds part of the prompt tokens, and a prefill computes the others. Where engines report these, the load
 of a prefill pool is counted in computed tokens: prompt tokens times `uncached_share`.
@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policy import INDICATOR_OF, UNIT_OF, Unit, WorkloadSpec
 from agents.workload.signals import mean_ratio
 from model.capacity.evidence import SlotEvidence
-from model.capacity.request_shape import Lengths
 from streams.catalogue import ARRIVAL_RATE, UNCACHED_PROMPT_RATE
 from streams.windows.table import Window
 
@@ -31,24 +28,13 @@ _TOKENS_PER_REQUEST_SLOTS: Final = 40
 SIGNIFICANT_SIGMAS: Final = 2.0
 # Share of requests that miss at least where the 95th percentile is above the limit.
 _P95_MISSES: Final = 0.05
-# Requests whose mean length is within a fifth although single lengths differ tenfold.
-_MIN_REQUESTS: Final = 200
-# Largest change of the requests in the system, as a share of the arrivals, at which lengths are settled.
-_MAX_QUEUE_CHANGE_RATIO: Final = 0.25
-# Slots of the mean lengths; all slots where these hold too few requests.
-_SHORT_SLOTS: Final = 24
 # Slots whose mean is the share of the prompt tokens that is computed.
 _SHARE_SLOTS: Final = 3
-_WAITING: Final = "engine.waiting"
-_LENGTHS: Final = (ARRIVAL_RATE, INDICATOR_OF["prompt_tokens"], INDICATOR_OF["output_tokens"], "engine.running")
 
 
-def fixed_unit(spec: WorkloadSpec) -> Unit | None:
-    """What the declaration says it is counted in; None where that follows the shape of requests.
-
-    SLO classes are shares of requests.
-    """
-    return UNIT_OF[spec.role] if spec.role != "both" or spec.slo.classes else None
+def unit_of(spec: WorkloadSpec) -> Unit:
+    """What the load of a workload is counted in, by its role."""
+    return UNIT_OF[spec.role]
 
 
 def demand_column(unit: Unit, window: Window) -> int:
@@ -94,26 +80,15 @@ def demand_steps(unit: Unit, window: Window) -> int:
     return window.observed_steps[demand_column(unit, window)]
 
 
-def declared_capacity(spec: WorkloadSpec, per_request: float = 1.0) -> float | None:
-    """Of one replica, per second, in the unit of its role, or in one of which a request has so many."""
-    if spec.role != "both":
-        return spec.capacity_tokens_per_s
-    return None if spec.capacity_rps is None else spec.capacity_rps * per_request
+def declared_capacity(spec: WorkloadSpec) -> float | None:
+    """Of one replica, per second, in the unit of its role."""
+    return spec.capacity_rps if spec.role == "both" else spec.capacity_tokens_per_s
 
 
-def unit_evidence(
-    spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence, lengths: Lengths | None = None
-) -> SlotEvidence:
-    """What a slot says of a replica, counted in this unit, and in the other that it may come to be counted in.
-
-    Args:
-        lengths: of late, where there is another unit.
-    """
+def unit_evidence(spec: WorkloadSpec, unit: Unit, window: Window, slot: SlotEvidence) -> SlotEvidence:
+    """What a slot says of a replica, counted in this unit."""
     if unit == "requests":
-        if fixed_unit(spec):
-            return slot
-        tokens = window.newest(INDICATOR_OF["output_tokens"])
-        return replace(slot, other_rate=tokens, others_per_unit=None if lengths is None else lengths.output)
+        return slot
     tokens, rate, load = tokens_per_request(unit, window), window.newest(ARRIVAL_RATE), newest_load(unit, window)
     return replace(
         slot,
@@ -122,7 +97,6 @@ def unit_evidence(
         finished=None if rate is None else rate * slot.step_s,
         ttft_s=patience_s(spec, tokens),
         in_tokens=True,
-        other_rate=None if fixed_unit(spec) else rate,
     )
 
 
@@ -138,32 +112,6 @@ def role_miss_ratio(spec: WorkloadSpec, window: Window) -> float | None:
     if p95_s > limit_s:
         return _P95_MISSES
     return 0.0 if 1.0 - spec.slo.objective >= _P95_MISSES else None
-
-
-def recent_lengths(window: Window, step_s: float) -> Lengths | None:
-    """Tokens per request over the last slots that hold enough requests; None where there are none.
-
-    Tokens of a stretch may be of requests in service when it began, and its own may not have had theirs yet.
-    """
-    from model.calibration.risk import recent_sums
-
-    try:
-        columns = _columns(*map(window.columns.__getitem__, _LENGTHS))
-    except KeyError:
-        return None
-    waiting = window.columns.get(_WAITING, -1)
-    sums = recent_sums(window.values, window.observed, columns, waiting, _SHORT_SLOTS, step_s, _MIN_REQUESTS)
-    requests, prompt, output, before, now = sums
-    if requests <= 0:
-        return None
-    most = output / (requests - min(now, 0.5 * requests))
-    settled = abs(now - before) <= _MAX_QUEUE_CHANGE_RATIO * requests
-    return Lengths(prompt / requests, output / requests, output / (requests + before), most, settled)
-
-
-@lru_cache(8)
-def _columns(*columns: int) -> NDArray[np.int64]:
-    return np.array(columns)
 
 
 def patience_s(spec: WorkloadSpec, tokens: float | None) -> float:

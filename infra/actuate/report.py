@@ -127,7 +127,7 @@ def line_printer(as_json: bool, dry: bool) -> Callable[[Event], None]:
 
 
 def event_text(event: Event, dry: bool) -> str:
-    """`prod/chat: 3 → 5 replicas of Deployment prod/chat (chance_constrained, P(miss) 0.004)`."""
+    """`prod/chat: 3 → 5 replicas of Deployment prod/chat (cheapest, P(miss) 0.004)`."""
     t = event.target
     before = "?" if event.before is None else str(event.before)
     change_text = f"{before} → {event.wanted}"

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from agents.records import Command, Decision, ForecastView, JumpsAhead, PromiseCapacity, Quantiles, SurgeAhead, Trial
+from agents.records import Command, Decision, ForecastView, JumpsAhead, PromiseCapacity, Quantiles, SurgeAhead
 from infra.console.text import printable
 from streams.catalogue import ARRIVAL_RATE
 
@@ -97,7 +97,6 @@ GUARD_MEANINGS = {
     "step_limit": "how fast it may change",
     "removal_limit": "removals per minute of the fleet",
     "stabilization": "the largest recent proposal counts",
-    "release": "it may be needed again before it could come back",
     "tolerance": "too small a change",
     "model_guard": "never below what the load needs now",
     "reclaim": "workloads of higher priority lack GPUs",
@@ -106,12 +105,6 @@ GUARD_MEANINGS = {
     "schedule": "the calendar or a known event",
     "fallback": "no proposal was made",
 }
-
-
-def if_it_carries(trial: Trial) -> str:
-    """What a trial rests on, to follow its risk."""
-    level = "median" if trial.doubt_ratio == 0.5 else f"{100 * trial.doubt_ratio:.3g} % quantile"
-    return f"if a replica carries no less than the {level} of what is believed of it"
 
 
 def surge_text(surge: SurgeAhead) -> str:
@@ -268,18 +261,14 @@ def _evidence(d: Decision) -> list[str]:
     if risk is not None:
         stderr = "" if d.risk.p_miss_stderr is None else f" ± {_percent(d.risk.p_miss_stderr)}"
         lines.append(
-            f"risk of missing {d.risk.objective:.2%} in SLO with {d.replicas.final} replicas: "
-            f"{_percent(risk)}{stderr}, allowed {_percent(d.risk.epsilon)}"
+            f"risk of missing {d.risk.objective:.2%} in SLO with {d.replicas.final} replicas: {_percent(risk)}{stderr}"
         )
         others = ", ".join(f"{n}: {_percent(p)}" for n, p in list(d.risk.p_miss.items())[:12])
         lines.append(f"risk by replicas: {others}")
-    if d.risk.trial is not None:
-        t = d.risk.trial
-        hoped = f"{_percent(t.p_miss)} ± {_percent(t.p_miss_stderr)} {if_it_carries(t)}"
-        lines.append(f"on trial: {t.replicas} replicas, for their risk is {hoped}")
-    if d.risk.bearable_share is not None and d.risk.miss_share:
+    if d.risk.miss_price is not None and d.risk.miss_share:
         expected = ", ".join(f"{n}: {_percent(share)}" for n, share in list(d.risk.miss_share.items())[:12])
-        lines.append(f"requests expected to miss: {expected}, bearable {_percent(d.risk.bearable_share)}")
+        lines.append(f"requests expected to miss: {expected}; the objective allows {_percent(1.0 - d.risk.objective)}")
+        lines.append(f"a replica's worth of missed requests costs {d.risk.miss_price:.3g} replicas")
     if d.risk.classes:
         counts = ", ".join(f"{printable(c.name)}: {_count(c.replicas)}" for c in d.risk.classes)
         lines.append(f"replicas by SLO class: {counts}; risks are those of {printable(d.risk.slo_class or 'all')}")

@@ -88,7 +88,6 @@ GUARDS = (
     "fleet_floor",
     "step_limit",
     "removal_limit",
-    "release",
     "stabilization",
     "tolerance",
     "model_guard",
@@ -98,7 +97,7 @@ GUARDS = (
     "schedule",
     "fallback",
 )
-PROPOSERS = ("chance_constrained", "trial", "recovery", "maximum", "quantile", "reactive", "last_plan", "idle")
+PROPOSERS = ("cheapest", "queue_bound", "maximum", "quantile", "reactive", "last_plan", "idle")
 KAFKA_OPERATIONS = ("produce", "fetch", "commit", "rebalance", "admin", "connect")
 
 _STAGE = Label("stage", STAGES)
@@ -276,10 +275,13 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "p_miss",
         "gauge",
-        "Probability of missing the objective with the decided replicas, on trial the hoped one, 0 to 1.",
+        "Probability of missing the objective with the decided replicas, 0 to 1.",
         (_WORKLOAD,),
     ),
-    Metric("p_miss_allowed", "gauge", "Probability of a miss that the last plan was allowed, 0 to 1.", (_WORKLOAD,)),
+    Metric(
+        "miss_share", "gauge", "Share of requests expected to miss with the decided replicas, 0 to 1.", (_WORKLOAD,)
+    ),
+    Metric("miss_share_allowed", "gauge", "Share of requests that the objective lets miss, 0 to 1.", (_WORKLOAD,)),
     Metric(
         "telemetry_coverage_ratio",
         "gauge",

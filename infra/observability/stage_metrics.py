@@ -74,21 +74,10 @@ class _Replicas(msgspec.Struct):
     proposed: int | None = None
 
 
-class _Trial(msgspec.Struct):
-    replicas: int
-    p_miss: float
-
-
 class _Risk(msgspec.Struct):
     p_miss: dict[str, float]
-    epsilon: float | None = None
-    trial: _Trial | None = None
-
-    def p_miss_of(self, replicas: int | None) -> float | None:
-        """The risk by which so many are chosen: what is hoped for of a trial, for it is above what is allowed else."""
-        if self.trial is not None and self.trial.replicas == replicas:
-            return self.trial.p_miss
-        return self.p_miss.get(str(replicas))
+    objective: float
+    miss_share: dict[str, float] = {}
 
 
 class _Inputs(msgspec.Struct):
@@ -165,16 +154,17 @@ class DecideMetrics:
         self._count_time(decision, meter)
         if self._is_new(decision):
             meter.count("commands_total")
-        risk = decision.risk.p_miss_of(replicas.final)
-        allowed = None if risk is None else decision.risk.epsilon
+        risk, count = decision.risk, str(replicas.final)
+        share = risk.miss_share.get(count)
         # What this decision does not know must not go on as an earlier one knew it.
         self._meter.workload_gauges(
             workload,
             {
                 "replicas_ready": _or_nan(replicas.ready),
                 "replicas_wanted": _or_nan(replicas.final),
-                "p_miss": _or_nan(risk),
-                "p_miss_allowed": _or_nan(allowed),
+                "p_miss": _or_nan(risk.p_miss.get(count)),
+                "miss_share": _or_nan(share),
+                "miss_share_allowed": _or_nan(None if share is None else 1.0 - risk.objective),
                 "telemetry_coverage_ratio": _or_nan(decision.inputs.coverage_ratio),
                 "acting": float(decision.mode == "act"),
             },

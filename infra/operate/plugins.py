@@ -187,7 +187,7 @@ def _questions() -> list[PolicyQuestion]:
         fleet=FleetFacts(_ORIGIN_MS, 4, 4, 0, 0),
         reactive_replicas=3,
         proposed=4,
-        proposer="chance_constrained",
+        proposer="cheapest",
         risks=(LevelRisk(3, 0.03, 0.001, 0.05), LevelRisk(4, 0.004, 0.001, 0.07)),
         epsilon=0.01,
     )

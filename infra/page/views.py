@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.records import Decision, Quantiles
 from infra.console.text import printable
-from infra.explain.views import GUARD_MEANINGS, expected_lines, if_it_carries, promise_lines
+from infra.explain.views import GUARD_MEANINGS, expected_lines, promise_lines
 from infra.page import memory as h
 from infra.page.memory import Fan, Turn, WorkloadMemory, attainment, short_key
 from infra.page.skill import LEVELS, Adoption, Floats, adoption, largest_within, skill
@@ -22,10 +22,9 @@ from infra.page.skill import LEVELS, Adoption, Floats, adoption, largest_within,
 _LONGEST = 300
 # Grounds of the planner.
 _PROPOSERS = {
-    "chance_constrained": "the cheapest count within the allowed risk",
-    "trial": "the error budget has room to learn whether this count carries the load",
-    "recovery": "a queue stands already: the count that keeps the futures from here on within the allowed risk",
-    "maximum": "no count keeps the allowed risk: the most there may be",
+    "cheapest": "replicas and the misses to be expected with them cost least",
+    "queue_bound": "with fewer, replicas would fall behind more often than is accepted",
+    "maximum": "no count within the bounds is enough: the most there may be",
     "idle": "there is nothing to do, and hardly will be before a replica could come back",
 }
 
@@ -69,24 +68,19 @@ def _by_risks(decision: Decision) -> str:
     p_this, p_fewer = risk.p_miss.get(str(proposed)), risk.p_miss.get(str(proposed - 1))
     if p_this is None:
         return ""
-    allowed = percent(risk.epsilon)
     here = f"{_replicas(proposed)} miss the objective with probability {percent(p_this)}"
-    if risk.trial is not None:
-        hoped = f"{percent(risk.trial.p_miss)} {if_it_carries(risk.trial)}"
-        return f"{here}, but only {hoped}: tried, for that is within the allowed {allowed}"
-    if p_this > risk.epsilon:
-        return f"{here}: more than the allowed {allowed}, and the least that was found"
-    if p_fewer is None:
-        return f"{here}, within the allowed {allowed}"
-    if p_fewer > risk.epsilon:
-        return f"{here}, within the allowed {allowed}; {proposed - 1} would miss it with {percent(p_fewer)}"
-    share = risk.miss_share.get(str(proposed - 1))
-    if share is not None and risk.bearable_share is not None:
-        expected = (
-            f"but {percent(share)} of the requests would be expected to miss, of which {percent(risk.bearable_share)}"
-        )
-        return f"{here}, within the allowed {allowed}; {proposed - 1} would too ({percent(p_fewer)}), {expected} may"
-    return f"{here}, within the allowed {allowed}; {proposed - 1} would too ({percent(p_fewer)}), at a higher cost"
+    share, fewer = risk.miss_share.get(str(proposed)), risk.miss_share.get(str(proposed - 1))
+    if share is None:
+        return here
+    expected = f"{here}, and {percent(share)} of the requests are expected to miss"
+    if fewer is None or p_fewer is None:
+        return expected
+    beside = f"{expected}; with {proposed - 1} it would be {percent(fewer)}"
+    if decision.proposer == "cheapest":
+        return f"{beside}, which costs more than the replica"
+    if decision.proposer == "queue_bound":
+        return f"{beside}, and replicas would fall behind more often than the accepted {percent(risk.epsilon)}"
+    return beside
 
 
 def percent(ratio: float) -> str:
@@ -137,17 +131,10 @@ def fleet_row(workload: str, history: WorkloadMemory, note: str = "") -> dict[st
         "wanted": final if final is not None else decision.replicas.current,
         "attainment": _rounded(attainment(all_rows), 6),
         "objective": decision.risk.objective,
-        "p_miss": _rounded(None if final is None else decision.risk.p_miss.get(str(final))),
-        "epsilon": decision.risk.epsilon,
-        "on_trial": _on_trial(decision),
+        "p_miss": _rounded(decision.risk.p_miss.get(str(final))),
+        "miss_share": _rounded(decision.risk.miss_share.get(str(final))),
         **_mean_replicas(history, all_rows),
     }
-
-
-def _on_trial(decision: Decision) -> bool:
-    """Whether the decided count is above the allowed risk on purpose."""
-    trial = decision.risk.trial
-    return trial is not None and trial.replicas == decision.replicas.final
 
 
 def workload_view(workload: str, history: WorkloadMemory, note: str = "") -> dict[str, Any]:
@@ -272,7 +259,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "final": d.replicas.final,
         "guards": [msgspec.to_builtins(step) for step in d.guards],
         "p_miss": _rounded(d.risk.p_miss.get(str(d.replicas.final))),
-        "epsilon": d.risk.epsilon,
+        "miss_share": _rounded(d.risk.miss_share.get(str(d.replicas.final))),
         "peak": _quantiles(d.forecast.peak),
         "indicator": d.forecast.indicator,
         "decision_id": d.decision_id,
@@ -284,6 +271,7 @@ def _without_noise(d: Decision) -> dict[str, Any]:
     """The decision as published, with numbers rounded for display."""
     fields: dict[str, Any] = msgspec.to_builtins(d)
     fields["risk"]["p_miss"] = {n: _rounded(p) for n, p in d.risk.p_miss.items()}
+    fields["risk"]["miss_share"] = {n: _rounded(share) for n, share in d.risk.miss_share.items()}
     fields["risk"]["promises"] = [
         {"promise": p.promise, "capacity": _quantiles(p.capacity), "miss_share": _rounded(p.miss_share)}
         for p in d.risk.promises

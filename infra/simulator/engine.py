@@ -57,6 +57,8 @@ class ReplicaEngine:
         "finished",
         "first_tokens",
         "generation_tokens_total",
+        "inter_token_s_total",
+        "inter_tokens_total",
         "outstanding",
         "preemptions_total",
         "prefill_s",
@@ -89,6 +91,8 @@ class ReplicaEngine:
         self.finished: list[Request] = []
         self.prompt_tokens_total = 0
         self.generation_tokens_total = 0
+        self.inter_token_s_total = 0.0
+        self.inter_tokens_total = 0
         self.preemptions_total = 0
         self.busy_s = 0.0
         self.prefill_s = 0.0
@@ -133,6 +137,7 @@ class ReplicaEngine:
         kv_tokens = self._decoding_kv + grown + (self._prefilling.cached if self._prefilling is not None else 0)
         elapsed_s = now_s - self._clock_s if self._in_flight else 0.0
         share = self._prefill_part_s / self._iteration_s if self._in_flight and self._chunks else 0.0
+        gap_s = self._end_of(done) - self._clock_s if done else 0.0
         return EngineState(
             len(self._running),
             len(self._waiting),
@@ -143,6 +148,8 @@ class ReplicaEngine:
             self.preemptions_total,
             self.busy_s + elapsed_s,
             self.prefill_s + share * elapsed_s,
+            self.inter_token_s_total + gap_s * self._num_decoding,
+            self.inter_tokens_total + grown,
         )
 
     def _start(self) -> None:
@@ -254,6 +261,8 @@ class ReplicaEngine:
         now_s = self._run_end_s
         count = self._iterations
         self.busy_s += now_s - self._clock_s
+        self.inter_token_s_total += (now_s - self._clock_s) * self._num_decoding
+        self.inter_tokens_total += count * self._num_decoding
         self._clock_s = now_s
         self._in_flight = False
         tokens = count * self._num_decoding

@@ -70,6 +70,8 @@ class EngineState(NamedTuple):
     preemptions_total: int
     busy_s: float
     prefill_s: float
+    inter_token_s_total: float
+    inter_tokens_total: int
 
 
 TTFT_BOUNDS_S = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from infra.simulator.cluster import Cluster, Replica
-from infra.simulator.ledger import Histogram
+from infra.simulator.ledger import EngineState, Histogram
 from streams.records.facts import FleetFacts, HistogramState, OutcomeFact
 from streams.records.schema import encode_fleet, encode_outcome, encode_packed
 
@@ -124,6 +124,7 @@ REQUEST_NAMES = (
     "num_requests_running",
     "num_requests_waiting",
     "kv_cache_usage_ratio",
+    "inter_token_s",
     "slo_good_total",
     "slo_total",
 )
@@ -152,7 +153,7 @@ class _Watch:
     read_s: float = math.nan
 
 
-_RequestRow = tuple[str, int, tuple[float, ...], HistogramState, HistogramState]
+_RequestRow = tuple[str, int, tuple[float | None, ...], HistogramState, HistogramState]
 
 
 class TelemetrySampler:
@@ -192,6 +193,7 @@ class TelemetrySampler:
         self._step_s = step_s
         self._devices: dict[int, tuple[Device, ...]] = {}
         self._watched: dict[int, _Watch] = {}
+        self._gaps: dict[int, tuple[float, int]] = {}
         self._first_open = 0
         self._closed: set[int] = set()
         self._requests: list[_RequestRow] = []
@@ -261,7 +263,7 @@ class TelemetrySampler:
         for replica in self._open_replicas():
             if not math.isnan(replica.release_s):
                 self._closed.add(replica.replica_id)
-                for registry in (self._devices, self._watched, self._launched_for):
+                for registry in (self._devices, self._watched, self._gaps, self._launched_for):
                     registry.pop(replica.replica_id, None)
         return packed
 
@@ -302,10 +304,18 @@ class TelemetrySampler:
             state.running,
             state.waiting,
             round(state.kv_usage_ratio, 5),
+            self._inter_token_s(replica, state),
             ledger.slo_good_total,
             ledger.slo_total,
         )
         return self._source(replica), ts_ms, values, _histogram(ledger.ttft_s), _histogram(ledger.tpot_s)
+
+    def _inter_token_s(self, replica: Replica, state: EngineState) -> float | None:
+        """Mean time between the tokens of a replica since the last look; None where there were none."""
+        before_s, before = self._gaps.get(replica.replica_id, (0.0, 0))
+        self._gaps[replica.replica_id] = state.inter_token_s_total, state.inter_tokens_total
+        tokens = state.inter_tokens_total - before
+        return round((state.inter_token_s_total - before_s) / tokens, 6) if tokens > 0 else None
 
     def _read_devices(self, replica: Replica, now_ms: int) -> None:
         now_s = self._cluster.now_s

@@ -41,6 +41,14 @@ _ON_TIME_STEPS: Final = 1.5
 _LATE_PERIOD_DIVISOR: Final = 60
 # Most time by which a surge may be late.
 _MAX_LATE_MS: Final = 180_000
+# Periods whose marks surges may keep to though most marks stay without one, as work that starts by the half hour does.
+_MARK_PERIODS_MS: Final = tuple(MINUTE_MS * n for n in (10, 15, 20, 30, 60))
+# Time about a mark within which a surge begins at it; at least so many steps as one that is on time.
+_MARK_TOLERANCE_MS: Final = 30_000
+# Fewest surges at the marks of a period.
+_MIN_AT_MARKS: Final = 3
+# Smallest chance of a surge at a mark that is expected.
+_MIN_MARK_CHANCE: Final = 0.05
 # Missing surges in a row that end a recurrence.
 _MAX_MISSED: Final = 2
 # The same for a period of a day, because of weekends.
@@ -75,6 +83,7 @@ class Recurrence:
         phases_ms: by how much each of them began later than the newest one and the period say.
         due: how many were due until the newest, which does not count itself.
         tolerance_ms: how far from where it is expected a surge may begin.
+        at_marks: whether they begin at marks of the period of which most may stay without one.
     """
 
     period_ms: int
@@ -82,6 +91,7 @@ class Recurrence:
     surges: tuple[Surge, ...]
     phases_ms: tuple[int, ...]
     due: int
+    at_marks: bool = False
 
     def places_over(self, now_ms: int) -> int:
         """How many since the newest were due and have not come."""
@@ -95,6 +105,9 @@ class Recurrence:
         """
         missed = self.places_over(now_ms)
         due, came = self.due + missed, len(self.surges) - 1
+        if self.at_marks:
+            chance = (came + 1) / (due + 2)
+            return chance if chance >= _MIN_MARK_CHANCE else 0.0
         if missed >= _patience(self.period_ms) or came < _MIN_KEPT_RATIO * due:
             return 0.0
         return (came + 1) / (due + 2) * (_PAIR_PROBABILITY if came == 1 else 1.0)
@@ -142,7 +155,38 @@ def find_recurrences(surges: Sequence[Surge], step_ms: int) -> tuple[Recurrence,
             used.update(members)
             own_surges, late_by = tuple(surges[m] for m in members), tuple(int(phases[last, kind, m]) for m in members)
             recurrences.append(Recurrence(period_ms, tolerance_ms, own_surges, late_by, int(due[last, kind])))
-    return tuple(recurrences)
+    marks = _at_marks(surges, used, step_ms)
+    return tuple(recurrences) if marks is None else (*recurrences, marks)
+
+
+def _at_marks(surges: Sequence[Surge], chained: set[int], step_ms: int) -> Recurrence | None:
+    """Surges that begin at marks of one period, by less chance than of any other; None where chance would do as much.
+
+    None, too, where all of them are in chains, which say more of when the next one is due.
+
+    With the phases of N surges anywhere in the period, K of them lie as near to one of them with a probability of at
+    most N C(N - 1, K - 1) q^(K - 1), q being the part of the period that is as near.
+    """
+    starts = np.array([surge.start_ms for surge in surges], np.int64)
+    tolerance_ms = max(_MARK_TOLERANCE_MS, round(_ON_TIME_STEPS * step_ms))
+    number = len(surges)
+    found: list[tuple[float, int, list[int]]] = []
+    for period_ms in _MARK_PERIODS_MS:
+        apart = (starts[:, None] - starts[None, :] + period_ms // 2) % period_ms - period_ms // 2
+        near = np.abs(apart) <= tolerance_ms
+        members = np.flatnonzero(near[int(near.sum(axis=1).argmax())])
+        many, part = len(members), min((2 * tolerance_ms + step_ms) / period_ms, 1.0)
+        luck = len(_MARK_PERIODS_MS) * number * math.comb(number - 1, many - 1) * part ** (many - 1)
+        if many >= _MIN_AT_MARKS and luck <= _MAX_CHANCE_PROBABILITY and not chained.issuperset(members.tolist()):
+            found.append((luck, period_ms, members.tolist()))
+    if not found:
+        return None
+    _, period_ms, chosen = min(found)
+    own = tuple(surges[m] for m in chosen)
+    newest_ms = own[-1].start_ms
+    phases = tuple((surge.start_ms - newest_ms + period_ms // 2) % period_ms - period_ms // 2 for surge in own)
+    due = round((newest_ms - own[0].start_ms) / period_ms)
+    return Recurrence(period_ms, tolerance_ms, own, phases, due, at_marks=True)
 
 
 def _of_a_pair(gap_ms: int, near_ms: int) -> float:
@@ -253,7 +297,7 @@ class RecurringSurges:
             while newest_ms + place * period_ms < until_ms:
                 result.append(ExpectedSurge(newest_ms + place * period_ms, chance, recurrence, begun=False))
                 place += 1
-        return result
+        return _told_once(result)
 
     def explained(self, now_ms: int, from_ms: int, step_ms: int) -> list[tuple[int, int]]:
         """Times since `from_ms` in which the load held a surge that comes again, one under way among them."""
@@ -343,6 +387,17 @@ def _above_median(values: NDArray[np.float32], observed: NDArray[np.bool_], span
     level = float(np.median(values[mask])) if mask.any() else 0.0
     above: NDArray[np.float64] = np.where(observed[span], values[span].astype(np.float64) - level, np.nan)
     return above
+
+
+def _told_once(expected: Sequence[ExpectedSurge]) -> list[ExpectedSurge]:
+    """Without those of marks at which a chain of surges, which is surer, has one."""
+    chains = [one for one in expected if not one.recurrence.at_marks]
+    return chains + [
+        one
+        for one in expected
+        if one.recurrence.at_marks
+        and all(abs(one.start_ms - other.start_ms) > one.recurrence.tolerance_ms for other in chains)
+    ]
 
 
 # What surges that are expected to come again, or to go on, add to sample paths.

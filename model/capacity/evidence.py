@@ -3,9 +3,6 @@
 A workload sees loads within a factor of a few, a dozen of the lattice's hundreds, so only those that hold any are kept.
 Sums over them are exactly rounded: what was restored adds up to the same bits.
 
-Where a load may come to be counted in another unit, the same counts are also kept at what the loads were in that: no
-one factor turns requests/s into tokens/s once requests have had this length and that.
-
 Beside those that missed are counted which promise they missed, as far as that is known (`model.capacity.attribution`):
 rows of the same lattice, which fade and move with the others, and which nothing reads that is told of both promises
 together.
@@ -36,12 +33,11 @@ _ROWS: Final = 5
 class LoadEvidence:
     """Counts of one workload, lattice index by lattice index of 0..`BINS` - 1."""
 
-    __slots__ = ("_cells", "_other", "_total")
+    __slots__ = ("_cells", "_total")
 
     def __init__(self) -> None:
         self._cells = np.zeros((_ROWS, 0), dtype=np.float32)
         self._total: float | None = None  # None = it has changed
-        self._other: LoadEvidence | None = None  # in the other unit; None = there is none
 
     @property
     def cells(self) -> Cells:
@@ -65,21 +61,13 @@ class LoadEvidence:
         self._total = None
         if _fade(self._cells, np.float32(keep)):
             self._cells = _in_use(self._cells)
-        if self._other is not None:
-            self._other.fade(keep)
 
-    def add(self, place: float, good: float, missed: float, shift: float | None = None, by: MissedBy = UNTOLD) -> None:
+    def add(self, place: float, good: float, missed: float, by: MissedBy = UNTOLD) -> None:
         """Count requests at a place of the lattice, shared between the two indices beside it.
 
         Args:
-            shift: how much higher their place is in the other unit; what was counted before it was told first is taken
-                to be as far away. None = unknown: they are not counted there.
             by: which promise was missed.
         """
-        if shift is not None:
-            if self._other is None:
-                self._other = self._at(round(shift))
-            self._other.add(place + shift, good, missed, None, by)
         self._total = None
         place = min(max(place, 0.0), BINS - 1.001)
         low = int(place)
@@ -91,8 +79,6 @@ class LoadEvidence:
 
     def replace(self, share: float, other: LoadEvidence) -> None:
         """Put so large a share of other counts in the place of as large a share of these."""
-        if self._other is not None and other._other is not None:
-            self._other.replace(share, other._other)
         self._total = None
         _fade(self._cells, np.float32(1.0 - share))
         cells = _reaching(self._cells, other._cells[0])
@@ -103,15 +89,7 @@ class LoadEvidence:
         """The same counts, to be changed apart from these."""
         return LoadEvidence.of(self.stored(), self.stored_promises())
 
-    def converted(self, shift: int) -> LoadEvidence:
-        """In the other unit, with these beside it; where none has been counted in that, all of them so much higher."""
-        if self._other is None:
-            return self._at(shift)
-        own, others = self.stored_promises(), self._other.stored_promises()
-        cells = [*(others or [b""]), *(own or [b""])[:1]] if own or others else ()
-        return LoadEvidence.of([*self._other.stored(), *self.stored()[:2]], cells)
-
-    def _at(self, shift: int) -> LoadEvidence:
+    def shifted(self, shift: int) -> LoadEvidence:
         """The same counts so many indices higher; what would lie outside the lattice is left out."""
         moved, indices = LoadEvidence(), self._cells[0] + shift
         inside = (indices >= 0) & (indices < BINS)
@@ -137,20 +115,18 @@ class LoadEvidence:
         return math.fsum(n * k for k, n in zip(indices, each, strict=True)) / total if total > 0 else None
 
     def stored(self) -> list[bytes]:
-        """Indices in use as int16, and their counts as float32 [2, M], both little-endian; then the other unit's."""
-        others = [] if self._other is None else self._other.stored()
-        return [self._cells[0].astype("<i2").tobytes(), self.cells[1:].astype("<f4").tobytes(), *others]
+        """Indices in use as int16, and their counts as float32 [2, M], both little-endian."""
+        return [self._cells[0].astype("<i2").tobytes(), self.cells[1:].astype("<f4").tobytes()]
 
     def stored_promises(self) -> list[bytes]:
-        """Counts of what missed each promise as float32 [2, M], little-endian, then the other unit's; none known: [].
+        """Counts of what missed each promise as float32 [2, M], little-endian; none known: [].
 
         Apart from the others, so that a release that does not know them reads those.
         """
         counts = self._cells[_JOINT:].astype("<f4").tobytes()
         # Bytes are looked at in a tenth of the time of numbers, and a commit stores them of every workload.
         own = counts if counts.strip(b"\0") else b""
-        others = [] if self._other is None else self._other.stored_promises()
-        return [own, *others] if own or others else []
+        return [own] if own else []
 
     @classmethod
     def of(cls, stored: Sequence[bytes], promises: Sequence[bytes] = ()) -> LoadEvidence:
@@ -159,7 +135,7 @@ class LoadEvidence:
         Raises:
             ValueError: lengths that do not fit, or indices that are not ascending ones of the lattice.
         """
-        bins, counts, *others = stored
+        bins, counts = stored[:2]  # earlier releases also stored the counts in another unit
         indices = np.frombuffer(bins, dtype="<i2")
         if len(indices) and (indices.min() < 0 or indices.max() >= BINS):
             raise ValueError(f"evidence of capacity has indices outside 0..{BINS - 1}")
@@ -171,8 +147,6 @@ class LoadEvidence:
         if promises and promises[0]:
             cells[_JOINT:] = np.frombuffer(promises[0], dtype="<f4").reshape(2, len(indices))
         evidence._cells = _in_use(cells)
-        if others:
-            evidence._other = cls.of(others, promises[1:])
         return evidence
 
 
@@ -250,9 +224,6 @@ class SlotEvidence:
         finished: requests that `miss_ratio` is of; None = as many as arrive.
         residence_s: how long a request is being served, on average.
         in_tokens: arrivals and queue are counted in tokens; else in requests.
-        other_rate: the same load in the other unit that it may come to be counted in, 1/s; None = there is none, or it
-            is not known.
-        others_per_unit: how many of it one of this surely is; None = it is not known.
         strain: of each promise of the SLO; None = they are not told apart.
     """
 
@@ -269,8 +240,6 @@ class SlotEvidence:
     residence_s: float | None = None
     finished: float | None = None
     in_tokens: bool = False
-    other_rate: float | None = None
-    others_per_unit: float | None = None
     strain: Strain | None = None
 
 
@@ -450,36 +419,8 @@ class KnownFleet(NamedTuple):
         return "cold_start" if since_ms is not None and since_ms < min(settle_ms, _STUCK_MS) else None
 
 
-# A workload's load averaged over the last moments, in the unit that it is counted in and in the other one.
-
-
-class RecentRates(NamedTuple):
-    """Of the fleet, 1/s; None where the newest slot does not tell.
-
-    Attributes:
-        rate: as loads are counted.
-        other: in the other unit.
-    """
-
-    rate: float | None = None
-    other: float | None = None
-
-    def after(self, slot: SlotEvidence, over_s: float) -> RecentRates:
-        """With one more slot, averaged over so many seconds; anew where a rate was not known, or that is no time."""
-        rate, other = usable(slot.arrival_rate), usable(slot.other_rate)
-        return RecentRates(
-            _averaged(self.rate, rate, slot.step_s, over_s), _averaged(self.other, other, slot.step_s, over_s)
-        )
-
-    def others_per_unit(self, at_most: float | None) -> float | None:
-        """How many of the other unit one of this is, and no more than `at_most` where that is known."""
-        if not self.rate or not self.other:
-            return None
-        factor = self.other / self.rate
-        return min(factor, at_most) if at_most is not None and at_most > 0 else factor
-
-
-def _averaged(before: float | None, now: float | None, step_s: float, over_s: float) -> float | None:
+def averaged(before: float | None, now: float | None, step_s: float, over_s: float) -> float | None:
+    """A rate averaged over so many seconds; anew where it was not known, or that is no time."""
     if now is None or before is None or over_s <= 0:
         return now
     return before + (now - before) * -math.expm1(-step_s / over_s)

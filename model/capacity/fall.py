@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from model.capacity.evidence import LoadEvidence
+from model.capacity.grid import SPACING
 
 # Logarithm of the ratio of capacities from which on a fall is doubted.
 _MIN_LOG_FALL: Final = math.log(0.5)
@@ -46,6 +47,13 @@ class Fall:
         self.log_before = log_before
         self.before = before
         self.doubted = False
+
+    def shifted(self, cells: int) -> Fall:
+        """The same fall with all loads so many places of the lattice higher."""
+        before = None if self.before is None else self.before.shifted(cells)
+        moved = Fall(self.since_ms, self.log_before + cells * SPACING, before)
+        moved.missed_ms, moved.doubted = self.missed_ms, self.doubted
+        return moved
 
     def stored(self) -> dict[str, Any]:
         """Plain values; `of` gives back the same."""

@@ -23,9 +23,9 @@ from model.capacity.evidence import (
     NONE,
     KnownFleet,
     LoadEvidence,
-    RecentRates,
     SlotEvidence,
     StandingQueue,
+    averaged,
     misses_of,
     usable,
 )
@@ -66,14 +66,15 @@ class PromiseBelief(NamedTuple):
 
     posterior: GridPosterior
     allowed: float
+    unit_rps: float
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
         """Quantiles of that load in requests/s per replica, aligned with `levels`."""
-        return _quantiles(_log_first(self.posterior), self.posterior.cumulative, levels)
+        return _quantiles(_log_first(self.posterior) + math.log(self.unit_rps), self.posterior.cumulative, levels)
 
     def miss_share(self, load_rps: float) -> float:
         """Expected share of requests that misses this promise at a load; never falls as the load rises."""
-        return _miss_share(self.posterior, self.allowed, load_rps)
+        return _miss_share(self.posterior, self.allowed, load_rps / self.unit_rps)
 
 
 class CapacityBelief:
@@ -87,7 +88,7 @@ class CapacityBelief:
         ValueError: a declared figure that is not a positive number, or a factor that is not above 1.
     """
 
-    __slots__ = ("_allowed", "_declared_rps", "_evidence", "_off_by")
+    __slots__ = ("_allowed", "_declared_rps", "_evidence", "_off_by", "_tested_ratio", "_unit_rps")
 
     def __init__(self, declared_rps: float | None, off_by: float | None, objective: float) -> None:
         if off_by is not None and not (math.isfinite(off_by) and off_by > 1):
@@ -98,6 +99,8 @@ class CapacityBelief:
         self._off_by = off_by
         self._allowed = min(max(1.0 - objective, LEAST_ALLOWED), MOST_ALLOWED)
         self._evidence = LoadEvidence()
+        self._unit_rps = 1.0
+        self._tested_ratio: float | None = None  # None: there is no law, and loads are remembered in requests/s
 
     def quantiles(self, levels: Sequence[float] | Float) -> Float:
         """Quantiles of the capacity in requests/s per replica, aligned with `levels`.
@@ -110,7 +113,7 @@ class CapacityBelief:
     def cumulative(self) -> tuple[float, Float]:
         """Log capacity at the lower end of the grid, and the probability up to each cell's end, `SPACING` apart."""
         posterior = self._posterior()
-        return _log_first(posterior), posterior.cumulative
+        return _log_first(posterior) + math.log(self._unit_rps), posterior.cumulative
 
     def draws(self, num: int, seed: int) -> Float:
         """Stratified draws [num] in random order, 1/s per replica; the same seed gives the same draws."""
@@ -119,7 +122,7 @@ class CapacityBelief:
 
     def miss_share(self, load_rps: float) -> float:
         """Expected share of requests that misses at this load per replica; never falls as the load rises."""
-        return _miss_share(self._posterior(), self._allowed, load_rps)
+        return _miss_share(self._posterior(), self._allowed, load_rps / self._unit_rps)
 
     def promises(self) -> dict[Promise, PromiseBelief]:
         """Of each promise that some are known to have missed, what is believed of it alone; computed when asked.
@@ -132,9 +135,15 @@ class CapacityBelief:
                 # Mostly it is one promise that gives way, and both are kept while that one is.
                 self._posterior() if np.array_equal(counts, joint) else self._posterior_of(counts),
                 self._allowed,
+                self._unit_rps,
             )
             for promise, counts in counts_by_promise(self._evidence.cells_by_promise)
         }
+
+    @property
+    def _declared(self) -> float | None:
+        """In parts of the unit; a law of the engine has the declared figure in it already."""
+        return self._declared_rps if self._tested_ratio is None else self._tested_ratio
 
     @property
     def steepness(self) -> int:
@@ -150,7 +159,7 @@ class CapacityBelief:
         return posterior
 
     def _posterior_of(self, counts: NDArray[np.float32]) -> GridPosterior:
-        prior = prior_of(self._declared_rps, self._evidence, self._off_by)
+        prior = prior_of(self._declared, self._evidence, self._off_by)
         return grid_posterior(counts, LOWEST, curves_of(self._allowed).log_evidence, prior)
 
     def _evidence_changed(self) -> None:
@@ -195,6 +204,8 @@ _CONTRADICTION_RATIO: Final = 0.9
 _BROKEN_RATIO: Final = 0.05
 # Share of the evidence that stays where a saturated fleet contradicts it.
 _CONTRADICTED_RATIO: Final = 0.5
+# Smallest change of the logarithm of the tested ratio that the prior follows.
+_TESTED_RATIO_STEP: Final = 0.02
 _EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 
 
@@ -224,8 +235,8 @@ class CapacityPosterior(CapacityBelief):
     """
 
     __slots__ = (
-        "_fall", "_fleet", "_last_ts_ms", "_least_evidence", "_overload_rps", "_rates", "_settle_ms", "_smoothing_s",
-        "_standing", "_waiting",
+        "_drift", "_fall", "_fleet", "_last_ts_ms", "_least_evidence", "_overload_rps", "_rate", "_settle_ms",
+        "_smoothing_s", "_standing", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -241,10 +252,11 @@ class CapacityPosterior(CapacityBelief):
         self._least_evidence = 0.0 if declared_rps is not None else _KNOWN_EVIDENCE
         self._settle_ms = round(settle_s * 1000)
         self._smoothing_s = smoothing_s
+        self._drift = 0.0
         self._fall: Fall | None = None
         self._fleet: KnownFleet | None = None
         self._last_ts_ms: int | None = None
-        self._rates = RecentRates()
+        self._rate: float | None = None
         self._waiting: float | None = None
         self._overload_rps = 0.0
         self._standing = NONE
@@ -263,13 +275,13 @@ class CapacityPosterior(CapacityBelief):
     def clear_rps(self) -> float:
         """Load per replica below which next to nothing is remembered to have missed; infinite where nothing did."""
         missed = self._evidence.lowest_missed(_OVERLOAD_MISSES)
-        return math.inf if missed is None else math.exp((missed + LOWEST) * SPACING)
+        return math.inf if missed is None else self._unit_rps * math.exp((missed + LOWEST) * SPACING)
 
     @property
     def carried_rps(self) -> float:
         """Load per replica that has been carried for a quarter of an hour, as remembered; 0 where none has."""
         carried = self._evidence.highest_good(_MAX_GOOD_EVIDENCE)
-        return 0.0 if carried is None else math.exp((carried + LOWEST) * SPACING)
+        return 0.0 if carried is None else self._unit_rps * math.exp((carried + LOWEST) * SPACING)
 
     def observe(self, slot: SlotEvidence) -> Verdict:
         """Fold one closed slot; slots come in order, and one not newer than the last is ignored.
@@ -286,8 +298,7 @@ class CapacityPosterior(CapacityBelief):
         residence_s = usable(slot.residence_s) or 0.0
         gap = elapsed_ms > 1500 * slot.step_s
         averaged_s = 0.0 if gap or self._smoothing_s <= 0 else max(self._smoothing_s, residence_s)
-        self._rates = self._rates.after(slot, averaged_s)
-        rate = self._rates.rate
+        rate = self._rate = averaged(self._rate, usable(slot.arrival_rate), slot.step_s, averaged_s)
         fleet_before, self._fleet = self._fleet, KnownFleet.after(self._fleet, slot)
         if rate is None or slot.ready is None or self._fleet is None:
             return "unobserved"
@@ -300,7 +311,7 @@ class CapacityPosterior(CapacityBelief):
         if self._contradicted(slot.ready, residence_s):
             self._overload_rps = load
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
-            self._start_over(self._standing.rate(slot.ready), slot.ready, missed_by(slot.strain, queued=True))
+            self._start_over(self._standing.rate(slot.ready), missed_by(slot.strain, queued=True))
             self._standing = NONE
             return "bad"
         changing = self._fleet.refuses(slot, self._settle_ms, residence_s)
@@ -318,26 +329,49 @@ class CapacityPosterior(CapacityBelief):
         if bad and (keep < 1.0 or self._fall is not None):
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
         self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
-        share, at_most = min(misses.share, curves_of(self._allowed).most), None if bad else slot.others_per_unit
-        self._fold(load, share, worth, at_most, missed_by(slot.strain, misses.queued))
+        share = min(misses.share, curves_of(self._allowed).most)
+        self._count(load, share, worth, missed_by(slot.strain, misses.queued))
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)
             self._evidence_changed()
         return "bad" if bad else "good"
 
-    def converted(self, factor: float, declared_rps: float | None) -> CapacityPosterior:
-        """What is known, in the other unit; a queue that stands is not carried over.
+    def revalue(self, unit_rps: float, shift: float, tested_ratio: float = 1.0) -> None:
+        """Take what a replica carries by the law of its engine as the unit that loads are remembered in.
 
         Args:
-            factor: how many of it one of this is, for what was learned while that was not told.
+            unit_rps: requests/s of the present mix.
+            shift: logarithm of the part by which this is another unit because the law is another, not the mix.
+            tested_ratio: what the declared load test found over what the law says of its mix; 1 without one.
+        """
+        self._drift += math.log(unit_rps) if self._tested_ratio is None else shift
+        before, self._unit_rps = self._tested_ratio, unit_rps
+        cells = round(self._drift / SPACING)
+        if cells:
+            self._drift -= cells * SPACING
+            self._evidence = self._evidence.shifted(-cells)
+            if self._fall is not None:
+                self._fall = self._fall.shifted(-cells)
+        # The prior follows in steps: each of them makes the posterior be computed anew.
+        follows = before is None or abs(math.log(tested_ratio / before)) >= _TESTED_RATIO_STEP
+        if follows:
+            self._tested_ratio = tested_ratio
+        if follows or cells:
+            self._evidence_changed()
+
+    def converted(self, factor: float, declared_rps: float | None) -> CapacityPosterior:
+        """What is known, in another unit; a queue that stands is not carried over.
+
+        Args:
+            factor: how many of it one of this is.
             declared_rps: the operator's figure, in the new unit.
         """
         posterior = CapacityPosterior(
             declared_rps, off_by=self._off_by, settle_s=self._settle_ms / 1000.0, smoothing_s=self._smoothing_s
         )
         posterior._allowed = self._allowed
-        posterior._evidence = self._evidence.converted(round(math.log(factor) / SPACING))
+        posterior._evidence = self._evidence.shifted(round(math.log(factor) / SPACING))
         posterior._fleet = self._fleet
         posterior._last_ts_ms = self._last_ts_ms
         posterior._overload_rps = self._overload_rps * factor
@@ -345,14 +379,14 @@ class CapacityPosterior(CapacityBelief):
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the next output reads except the prior, as plain values; `restore` gives back the same bits."""
-        bins, weights, *others = self._evidence.stored()
+        bins, weights = self._evidence.stored()
         standing = {} if self._standing == NONE else {"standing": self._standing.stored()}
         fall = {} if self._fall is None else {"fall": self._fall.stored()}
         promises = self._evidence.stored_promises()
         return (
             standing
             | fall
-            | ({"others": others} if others else {})
+            | ({} if self._tested_ratio is None else {"unit": [self._unit_rps, self._tested_ratio, self._drift]})
             | ({"promises": promises} if promises else {})
             | {
                 "v": 2,
@@ -361,8 +395,7 @@ class CapacityPosterior(CapacityBelief):
                 "fleet": None if self._fleet is None else list(self._fleet[:3]),
                 "changed_ts_ms": None if self._fleet is None else self._fleet.changed_ts_ms,
                 "last_ts_ms": self._last_ts_ms,
-                "rate": self._rates.rate,
-                "other_rate": self._rates.other,
+                "rate": self._rate,
                 "waiting": self._waiting,
                 "overload_rps": self._overload_rps,
             }
@@ -390,14 +423,13 @@ class CapacityPosterior(CapacityBelief):
             raise ValueError(f"capacity snapshot has version {state.get('v')!r}, this program reads 1 and 2")
         posterior = cls(declared_rps, off_by=off_by, objective=objective, settle_s=settle_s, smoothing_s=smoothing_s)
         if state["v"] == 2:
-            posterior._evidence = LoadEvidence.of(
-                [state["bins"], state["weights"], *state.get("others", ())], state.get("promises", ())
-            )
+            posterior._evidence = LoadEvidence.of([state["bins"], state["weights"]], state.get("promises", ()))
         fleet = state["fleet"]
         changed_ts_ms = state["changed_ts_ms"]
         posterior._fleet = None if fleet is None else KnownFleet(fleet[0], fleet[1], fleet[2], changed_ts_ms)
         posterior._last_ts_ms = state["last_ts_ms"]
-        posterior._rates = RecentRates(state["rate"], state.get("other_rate"))
+        posterior._rate = state["rate"]
+        posterior._unit_rps, posterior._tested_ratio, posterior._drift = state.get("unit", (1.0, None, 0.0))
         posterior._waiting = state["waiting"]
         posterior._overload_rps = state["overload_rps"]
         posterior._standing = StandingQueue.of(state["standing"]) if "standing" in state else NONE
@@ -424,15 +456,10 @@ class CapacityPosterior(CapacityBelief):
         believed = float(self.quantiles((0.5,))[0])
         return at_most < _CONTRADICTION_RATIO * believed and self._standing.rate(ready) > _BROKEN_RATIO * believed
 
-    def _start_over(self, at_limit: float, ready: int, by: MissedBy) -> None:
-        """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit.
-
-        In the other unit, generated tokens, that is where what the replicas generate: of requests more come than are
-        taken in, so what comes of one is less than what one is.
-        """
+    def _start_over(self, at_limit: float, by: MissedBy) -> None:
+        """Leave half of the evidence, of requests that were lighter, and count a clump that misses at the limit."""
         self._evidence.fade(max(_CONTRADICTED_RATIO, min(1.0, _KNOWN_EVIDENCE / max(self.evidence, 1.0))))
-        other = self._rates.other
-        self._count(at_limit, 1.0, CLUMP, other / (ready * at_limit) if other else None, by)
+        self._count(at_limit, 1.0, CLUMP, by)
 
     def _kept(self, load: float, share: float, requests: float) -> float:
         """Share of the evidence that a slot leaves, by how surprising it is."""
@@ -446,18 +473,9 @@ class CapacityPosterior(CapacityBelief):
         return max(1.0 - forget, min(1.0, _MIN_EVIDENCE / evidence))
 
     def _log_median(self) -> float:
-        return math.log(float(self.quantiles((0.5,))[0]))
+        return math.log(float(self.quantiles((0.5,))[0]) / self._unit_rps)
 
-    def _fold(self, load: float, missed: float, requests: float, at_most: float | None, by: MissedBy) -> None:
-        """Count a slot; `at_most` of the other unit for one of this, however many were measured.
-
-        What is carried counts as no more than requests were found to be: answers that have just become longer are still
-        being generated, and whether they miss is told when they end.
-        """
-        self._count(load, missed, requests, self._rates.others_per_unit(at_most), by)
-
-    def _count(self, load: float, missed: float, requests: float, factor: float | None, by: MissedBy) -> None:
-        shift = None if factor is None else math.log(factor) / SPACING
-        place = math.log(load) / SPACING - LOWEST
-        self._evidence.add(place, requests * (1.0 - missed), requests * missed, shift, by)
+    def _count(self, load: float, missed: float, requests: float, by: MissedBy) -> None:
+        place = math.log(load / self._unit_rps) / SPACING - LOWEST
+        self._evidence.add(place, requests * (1.0 - missed), requests * missed, by)
         self._evidence_changed()

@@ -1,8 +1,8 @@
-"""The chance-constrained search: the fewest replicas whose P(miss) is at most epsilon, and the risks around it.
+"""The search for the cheapest count: replicas, beside what the requests that are expected to miss with them cost.
 
 It is a sample-average approximation with common random numbers. Every demand path is combined with draws of capacity
-and lead time, and each of these scenarios yields the replicas it requires. The empirical tail of the requirements is
-the risk of every count at once. The first thousand draws decide, unless more draws could change the answer. The number
+and lead time, and each of these scenarios yields the load and the queue that replicas meet. Misses of every count are
+the mean over the scenarios; the empirical tail of the replicas required is the risk of every count at once. The number
 of paths is that of the forecast, so their spread enters the stated standard error.
 
 Source: A. J. Kleywegt, A. Shapiro, T. Homem-de-Mello, "The sample average approximation method for stochastic discrete
@@ -35,8 +35,8 @@ from model.planning.queue_kernel import (
 # The question of the search and its answer, as arrays over B workloads.
 
 
-GROUNDS: Final = ("chance_constrained", "recovery", "maximum", "trial")
-TRIAL: Final = GROUNDS.index("trial")
+GROUNDS: Final = ("cheapest", "queue_bound", "maximum")
+_CHEAPEST, _QUEUE_BOUND, _MAXIMUM = range(3)
 
 
 class PlanProblem(NamedTuple):
@@ -60,12 +60,8 @@ class PlanProblem(NamedTuple):
         waiting: float64 [B], requests.
         ttft_s, objective: float64 [B].
         low, high: int64 [B], inclusive bounds of the replica count.
-        epsilon: float64 [B], risks allowed.
-        max_expected_miss_ratio: float64 [B], largest expected share of requests that miss.
-        exploration: float64 [B], part of the capacities believed possible, from the least on, that a trial leaves out.
-        min_replicas_without_known_misses: float64 [B], replicas from which on no misses are known at the load of
-            each; fewer are not explored.
-        on_trial: bool [B], whether the replicas commanded are those that the last plan tried.
+        epsilon: float64 [B], largest share of the futures in which replicas may fall behind.
+        price: float64 [B], replicas that are as dear as one replica's worth of requests that miss.
         others: int64 [B, E], more counts whose risk is wanted; negative = none.
         seeds: int64 [B, 2], which path meets which draw.
     """
@@ -93,10 +89,7 @@ class PlanProblem(NamedTuple):
     low: Whole
     high: Whole
     epsilon: Float
-    max_expected_miss_ratio: Float
-    exploration: Float
-    min_replicas_without_known_misses: Float
-    on_trial: NDArray[np.bool_]
+    price: Float
     others: Whole
     seeds: Whole
     window_steps: int
@@ -107,30 +100,23 @@ class PlanSolution(NamedTuple):
     """What the futures say, row by row.
 
     Attributes:
-        replicas: int64 [B], the fewest that keep all but a share epsilon of the futures, and with which no more than
-            the bearable share of requests is expected to miss; where a queue that cannot be avoided makes P(miss) more
-            than epsilon there, and a few more bring it down, it is those.
-        ground: int64 [B], index into `GROUNDS`. `chance_constrained`: P(miss) is at most epsilon. `recovery`: it is
-            not, for a queue is there before any replica can come, but the futures are kept at that risk. `maximum`:
-            not even that. `trial`: P(miss) is more, for it is not known how much a replica carries, but it would be at
-            most epsilon with no less than is hoped for.
-        kept: int64 [B], the fewest that keep the futures at that risk, within the bounds.
+        replicas: int64 [B], the count from which on one more replica saves less misses than it costs, but so many that
+            replicas fall behind in a share epsilon of the futures at most.
+        ground: int64 [B], index into `GROUNDS`: what decided, `maximum` where neither can be had within the bounds.
+        cheapest: int64 [B], the count without the second condition, within the bounds.
         num_counts: int64 [B], how many of the next four belong to the row.
         counts, p_miss, stderr: [B, C], ascending counts with P(miss) and its standard error over the demand paths.
         shares: [B, C], the share of requests that is expected to miss, those of a queue that nothing avoids left out.
-        trial: float64 [B, 4], of a trial P(miss), its standard error, the share of requests expected to miss, and the
-            part of the capacities that was left out; NaN: there is none.
     """
 
     replicas: Whole
     ground: Whole
-    kept: Whole
+    cheapest: Whole
     num_counts: Whole
     counts: Whole
     p_miss: Float
     stderr: Float
     shares: Float
-    trial: Float
 
 
 # The empirical tail of the required replicas.
@@ -161,8 +147,8 @@ def min_replicas_for_risk(required: Counts, low: int, high: int, epsilon: float)
 
 
 @compiled
-def risk_of(required: Counts, paths: int, count: int) -> tuple[float, float, float]:
-    """P(need > count), its standard error over paths, and the part of that which more draws per path would remove.
+def risk_of(required: Counts, paths: int, count: int) -> tuple[float, float]:
+    """P(need > count), and its standard error over paths.
 
     Futures on one demand path are not independent. Where no spread is seen the error is that of a single miss.
     """
@@ -180,89 +166,55 @@ def risk_of(required: Counts, paths: int, count: int) -> tuple[float, float, flo
         squares += int(hit) * int(hit)
     single = (1.0 - 1.0 / draws) / draws**2
     spread = (squares / paths - (total / paths) ** 2) / repeats**2
-    stderr = math.sqrt(max(spread / paths, single))
-    draw_stderr = math.sqrt((total * repeats - squares) / (draws * draws * max(repeats - 1, 1)))
-    return total / draws, stderr, draw_stderr if repeats > 1 else stderr
+    return total / draws, math.sqrt(max(spread / paths, single))
 
 
 Float = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-# Draws of every row; more are made only where they could change the answer.
-_FIRST_DRAWS: Final = 1024
+# Draws of every row, at least; one of each path.
+_DRAWS: Final = 1024
 # Counts on either side of the answer whose risk is stated.
 _NEIGHBOUR_COUNTS: Final = 2
-# Replicas per extra replica that may be spent to keep the stated risk; at least one is.
-_EXTRA_REPLICAS_DIVISOR: Final = 10
-# Factor on the allowed expected miss ratio for the commanded count, so that the count changes only for a reason.
-_STAY_MISS_FACTOR: Final = 2.0
-# Factor on the allowed expected miss ratio for counts below the commanded one.
-_SHRINK_MISS_FACTOR: Final = 0.5
-# Distance from epsilon, in standard errors of the draws, below which more draws are made; strata halve the error.
-_DOUBT_STDERRS: Final = 1.0
-# Smallest share of the draws in the whole standard error at which more draws are worthwhile.
-_MIN_DRAWN_STDERR_RATIO: Final = 0.5
+# Expected share of misses from which on a count is too small whatever misses cost.
+_HOPELESS_MISS_RATIO: Final = 0.3
 
 
-def solve(problem: PlanProblem, max_draws: int) -> PlanSolution:
-    """Choose the count of every row.
-
-    Args:
-        max_draws: futures per row, at most; at least one per path.
-    """
+def solve(problem: PlanProblem) -> PlanSolution:
+    """Choose the count of every row."""
     rows, paths = len(problem.row), problem.demand.shape[2]
-    most = paths * max(max_draws // paths, 1)
-    first = min(paths * max(_FIRST_DRAWS // paths, 1), most)
+    draws = paths * max(_DRAWS // paths, 1)
     width = 2 * _NEIGHBOUR_COUNTS + 1 + 3 * problem.others.shape[1]
     solution = PlanSolution(
         replicas=np.zeros(rows, np.int64),
         ground=np.zeros(rows, np.int64),
-        kept=np.zeros(rows, np.int64),
+        cheapest=np.zeros(rows, np.int64),
         num_counts=np.zeros(rows, np.int64),
         counts=np.zeros((rows, width), np.int64),
         p_miss=np.zeros((rows, width)),
         stderr=np.zeros((rows, width)),
         shares=np.zeros((rows, width)),
-        trial=np.full((rows, 4), np.nan),
     )
-    _solve_rows(
-        problem,
-        first,
-        *strata_order(first, paths),
-        most,
-        *strata_order(most, paths),
-        empty_requirements(most),
-        solution,
-    )
+    _solve_rows(problem, draws, *strata_order(draws, paths), empty_requirements(draws), solution)
     return solution
 
 
 @compiled
 def _solve_rows(
     problem: PlanProblem,
-    first: int,
-    first_capacity: Whole,
-    first_lead: Whole,
-    most: int,
-    most_capacity: Whole,
-    most_lead: Whole,
+    draws: int,
+    capacity: Whole,
+    lead: Whole,
     required: RequiredReplicas,
     solution: PlanSolution,
 ) -> None:
     for b in range(len(problem.row)):
         demand = _demand(problem, b)
-        draws = first
         requests = demand.mean() * problem.per_unit[b] * problem.window_steps * problem.step_s
         tolerances = poisson_tolerances(requests, 1.0 - problem.objective[b], problem.steepness[b])
-        _compute_requirements(problem, b, demand, tolerances, first, first_capacity, first_lead, required)
-        expected = _expected(problem, b, required, 0, first)
-        doubtful = _choose(problem, b, required, expected, first, solution)
-        if doubtful and most > first:
-            draws = most
-            _compute_requirements(problem, b, demand, tolerances, most, most_capacity, most_lead, required)
-            expected = _expected(problem, b, required, 0, most)
-            _choose(problem, b, required, expected, most, solution)
-        _explore_fewer(problem, b, required, draws, solution)
+        load = demand.mean() * _compute_requirements(problem, b, demand, tolerances, draws, capacity, lead, required)
+        expected = _expected(problem, b, required, 0, draws)
+        _choose(problem, b, required, expected, draws, load, solution)
         _state_risks(problem, b, required, expected, draws, solution)
 
 
@@ -293,8 +245,8 @@ def _compute_requirements(
     order: Whole,
     lead_order: Whole,
     required: RequiredReplicas,
-) -> None:
-    """Needs of the row's futures under this many draws."""
+) -> float:
+    """Needs of the row's futures under this many draws; returns the mean of replicas per request/s."""
     paths, window = demand.shape[1], problem.window_steps
     table = problem.student[b]
     capacities = capacity_strata(draws, problem.log_first[b], problem.spacing, problem.cumulative[b])
@@ -327,6 +279,10 @@ def _compute_requirements(
         problem.steepness[b],
     )
     required_replicas(scenario, capacity, lead_steps, tolerances, problem.low[b], problem.high[b], required)
+    replicas = 0.0
+    for one in capacity:
+        replicas += 1.0 / one
+    return replicas / draws
 
 
 @compiled
@@ -336,74 +292,41 @@ def _choose(
     required: RequiredReplicas,
     expected: ExpectedMisses,
     draws: int,
+    load: float,
     solution: PlanSolution,
-) -> bool:
-    """Choose the row's count; whether more draws might change it."""
-    paths = problem.demand.shape[2]
-    low, high, epsilon = problem.low[b], problem.high[b], problem.epsilon[b]
-    kept, missed = required.kept[:draws], required.missed[:draws]
-    enough = min_replicas_for_risk(kept, low, high, epsilon)
-    while enough <= high and _expected_miss_ratio(problem, b, expected, enough) > _max_expected_miss_ratio(
-        problem, b, enough
-    ):
-        enough += 1
-    if enough > high:
-        chosen, ground = high, 2
-    else:
-        chosen, ground = enough, 1
-        for count in range(enough, min(enough + max(1, enough // _EXTRA_REPLICAS_DIVISOR), high) + 1):
-            if num_exceeding(missed, count) / draws <= epsilon:
-                chosen, ground = count, 0
-                break
-    solution.replicas[b], solution.ground[b], solution.kept[b] = chosen, ground, min(enough, high)
-    for count in range(max(enough - 1, low), chosen + 1):
-        for counts in (kept, missed):
-            p, stderr, draw_stderr = risk_of(counts, paths, count)
-            if abs(p - epsilon) < _DOUBT_STDERRS * draw_stderr and draw_stderr > _MIN_DRAWN_STDERR_RATIO * stderr:
-                return True
-    return False
-
-
-@compiled
-def _max_expected_miss_ratio(problem: PlanProblem, b: int, count: int) -> float:
-    """Share that may be expected to miss with `count`: a move must be worth it, for both ways cost a start."""
-    commanded = problem.ready[b] + problem.pending[b]
-    if count == commanded:
-        return float(problem.max_expected_miss_ratio[b] * _STAY_MISS_FACTOR)
-    return float(problem.max_expected_miss_ratio[b] * (_SHRINK_MISS_FACTOR if count < commanded else 1.0))
-
-
-@compiled
-def _explore_fewer(
-    problem: PlanProblem, b: int, required: RequiredReplicas, draws: int, solution: PlanSolution
 ) -> None:
-    """Give a replica up that would not be missed if replicas carry no less than is hoped for, or go on without it.
+    """Choose the row's count: the cheapest, but so many that replicas fall behind in a share epsilon at most.
 
-    Not where misses are remembered of such a load, for there the doubt is knowledge; and what was not tried before is
-    not begun where more replicas are wanted than there are. Futures stand in the order of their capacities, path by
-    path, so that those of larger ones are the last.
+    Args:
+        load: expected, in replicas.
     """
-    paths, low = problem.demand.shape[2], problem.low[b]
-    commanded, proposed = problem.ready[b] + problem.pending[b], solution.replicas[b]
-    begins = proposed == commanded and problem.pending[b] == 0
-    goes_on = problem.on_trial[b] and proposed == commanded + 1
-    count, repeats = proposed - 1, draws // paths
-    left_out = int(problem.exploration[b] * repeats)
-    if (
-        left_out == 0
-        or solution.ground[b] != 0
-        or not (begins or goes_on)
-        or count < max(low, problem.min_replicas_without_known_misses[b])
-    ):
-        return
-    first = left_out * paths
-    missed = required.missed[first:draws]
-    share = _expected_miss_ratio(problem, b, _expected(problem, b, required, first, draws), count)
-    p, stderr, _ = risk_of(missed, paths, count)
-    if p <= problem.epsilon[b] and share <= _max_expected_miss_ratio(problem, b, count):
-        solution.replicas[b], solution.ground[b] = count, TRIAL
-        solution.trial[b, 0], solution.trial[b, 1] = p, stderr
-        solution.trial[b, 2], solution.trial[b, 3] = share, left_out / repeats
+    low, high = problem.low[b], problem.high[b]
+    cheapest = _cheapest(problem, b, expected, problem.price[b] * load)
+    bound = min_replicas_for_risk(required.queue[:draws], low, high, problem.epsilon[b])
+    solution.cheapest[b] = min(cheapest, high)
+    solution.replicas[b] = min(max(cheapest, bound), high)
+    solution.ground[b] = _MAXIMUM if max(cheapest, bound) > high else _QUEUE_BOUND if bound > cheapest else _CHEAPEST
+
+
+@compiled
+def _cheapest(problem: PlanProblem, b: int, expected: ExpectedMisses, price: float) -> int:
+    """A count from which on one more replica saves less than it costs, in requests that are expected to miss.
+
+    What one more replica saves falls with their number, but where nearly all requests miss: there it rises first.
+
+    Args:
+        price: replicas, of missing all requests.
+    """
+    below, enough = problem.low[b] - 1, problem.high[b] + 1
+    while enough - below > 1:
+        middle = (below + enough) // 2
+        here = _expected_miss_ratio(problem, b, expected, middle)
+        saved = here - _expected_miss_ratio(problem, b, expected, middle + 1)
+        if here > _HOPELESS_MISS_RATIO or price * saved > 1.0:
+            below = middle
+        else:
+            enough = middle
+    return int(enough)
 
 
 @compiled
@@ -447,7 +370,7 @@ def _state_risks(
     counts[:number].sort()
     solution.num_counts[b] = number
     for k in range(number):
-        solution.p_miss[b, k], solution.stderr[b, k], _ = risk_of(required.missed[:draws], paths, counts[k])
+        solution.p_miss[b, k], solution.stderr[b, k] = risk_of(required.missed[:draws], paths, counts[k])
         solution.shares[b, k] = _expected_miss_ratio(problem, b, expected, counts[k])
 
 

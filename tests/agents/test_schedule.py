@@ -27,7 +27,7 @@ from agents.policy import (
     zone_of,
 )
 from agents.records import Limit
-from agents.workload.state import LearnedState, loads_before_events
+from agents.workload.state import LearnedState, loads_before_events, new_law
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
 from streams.catalogue import DEFAULT_CATALOGUE
@@ -154,7 +154,7 @@ def test_what_is_no_time_zone_is_named(name: str) -> None:
 def state_of(**changes: Any) -> LearnedState:
     declared = WorkloadSpec("w", min_replicas=1, max_replicas=20, capacity_rps=2.0, lead_time_s=60.0, **changes)
     capacity, lead = CapacityPosterior(2.0), LeadTimePosterior(60.0)
-    return LearnedState(declared, declared=True, since_slot=0, capacity=capacity, lead=lead)
+    return LearnedState(declared, declared=True, since_slot=0, capacity=capacity, lead=lead, law=new_law(declared))
 
 
 def test_limits_name_the_entry_and_reach_as_far_as_the_lead_time() -> None:

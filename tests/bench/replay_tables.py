@@ -103,7 +103,7 @@ def _harmony() -> str:
         rows.append(
             (
                 name,
-                f"{chosen['epsilon']}, {chosen['bearable_ratio']}",
+                ", ".join(chosen[key] for key in ("epsilon", "bearable_ratio") if key in chosen),
                 f"{100 * tuned.attainment:.2f} %",
                 f"{100 * tuned.worst_window:.1f} %",
                 f"{tuned.mean_replicas:.2f}",

@@ -51,7 +51,7 @@ class Side:
         target = Target("apps/v1", "Deployment", "prod", NAME)
         command = Command(
             f"c{self.sequence}", f"d{self.sequence}", WORKLOAD, target, replicas, expected, 1, self.sequence,
-            now_ms, now_ms + self.lease_ms, "chance_constrained", 0.001, 0.01,
+            now_ms, now_ms + self.lease_ms, "cheapest", 0.001, 0.01,
         )  # fmt: skip
         event = self.do(self.controller.handle(command))
         assert self.controller.answer(WORKLOAD) == replicas, event

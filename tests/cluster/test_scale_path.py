@@ -126,7 +126,8 @@ async def test_of_a_leader_worker_set_groups_are_counted(
 ) -> None:
     target = target_of("LeaderWorkerSet", "groups")
     cluster.create(scalable(target, 3))
-    assert await api.status(target) == Status(desired=3, ready=0, existing=0), "as long as nobody has told"
+    untold = await api.status(target)
+    assert untold._replace(generation=0) == Status(desired=3, ready=0, existing=0), "as long as nobody has told"
     tell_groups(cluster, target, created=5, ready=2)
     facts: list[FleetFacts] = []
     reader = FactsReader(api, lambda: {"w": target}, lambda: 1_000, lambda _w, f: facts.append(f), lambda *_: None)

@@ -57,7 +57,7 @@ def declared_in_full(policy: Policy) -> Policy:
 
 def stages_of(pipeline: MemoryPipeline, inference: InferenceWorker, roles: Sequence[str]) -> list[Stage]:
     stream, topics = pipeline.stream, pipeline.topics
-    policy = declared_in_full(replace(policy_for(pipeline.declared), paths_screen=32, paths_verify=64))
+    policy = declared_in_full(replace(policy_for(pipeline.declared), paths_screen=32))
     batcher = MicroBatcher(inference.forecast, deadline_s=0.0)
     engine = Engine(inference.forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, NullMeter())
 

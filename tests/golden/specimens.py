@@ -117,7 +117,7 @@ DECISION = Decision(
     forecast=ForecastView("6f0d3b7a19c2e845", "ridge", "request.arrival_rate", "1/s", 150.0, PEAK),
     capacity_per_replica=CAPACITY,
     lead_time_s=LEAD,
-    proposer="chance_constrained",
+    proposer="cheapest",
     guards=(GuardStep("step_limit", 11, 10, "at most +100% or +4 per 60 s"),),
     shadow={"reactive": 9},
     inputs=INPUTS,
@@ -155,7 +155,7 @@ PLAN = PlanRecord(
             facts_age_ms=400,
             reactive_replicas=9,
             proposed=11,
-            proposer="chance_constrained",
+            proposer="cheapest",
             risks=(
                 LevelRisk(replicas=10, p_miss=0.0117, p_miss_stderr=0.0017, cost_gpu_hours=0.5),
                 LevelRisk(replicas=11, p_miss=0.0061, p_miss_stderr=0.001, cost_gpu_hours=0.55),
@@ -241,7 +241,7 @@ def learned() -> CommitBody:
     for slot in range(SLOT - 40, SLOT):
         end_ts_ms, load = STREAM.slot_end_ms(slot), 9.0 + slot % 7
         state.lead.update(40.0 + slot % 11)
-        state.budget.observe(end_ts_ms, 5 * load, 0.01 * (slot % 3))
+        state.budget.observe(end_ts_ms, 5 * load, 0.01 * (slot % 3), 0.99, 0.6)
         state.trust.observe(slot, load)
         state.trust.expect(PendingForecast(slot + 4, load - 2, load, load + 2, load, "pool"))
         evidence = SlotEvidence(end_ts_ms, 5.0, load, 0.01 * (slot % 3), 0.0, 6, 0, 0, 1.0, 0.99, residence_s=2.0)

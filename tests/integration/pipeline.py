@@ -49,7 +49,7 @@ def policy_for(workloads: Sequence[str]) -> Policy:
         for name in workloads
     )
     guards = GuardLimits(warm_up_steps=16, stabilization_down_s=60.0)
-    return Policy(fleet="test", workloads=specs, guards=guards, paths_verify=512)
+    return Policy(fleet="test", workloads=specs, guards=guards)
 
 
 class Pipeline:

@@ -159,7 +159,7 @@ def lease(workload: str, replicas: int, sequence: int, valid_for_s: float) -> tu
     until_ms = int((time() + valid_for_s) * 1000)
     command = Command(
         f"c{sequence}", f"d{sequence}", workload, Target("apps/v1", "Deployment", "default", "chat"), replicas, 6, 1,
-        sequence, until_ms - 60_000, until_ms, "chance_constrained", 0.004, 0.01,
+        sequence, until_ms - 60_000, until_ms, "cheapest", 0.004, 0.01,
     )  # fmt: skip
     return workload, encode_command(command)
 
@@ -169,7 +169,7 @@ def test_the_actuator_obeys_only_what_is_newer_and_in_force(brokers: str) -> Non
     late = [lease("obeyed", 7, 10, 3600), lease("obeyed", 3, 9, 3600), lease("obeyed", 8, 11, 3600)]
     publish(brokers, TOPICS.commands, [*stale, *late])
     lines = lines_of("subscribe_kafka_python.py", brokers, 2, about="obeyed")  # other tests write there too
-    assert lines == [f"obeyed -> {n} replicas because chance_constrained" for n in (7, 8)]
+    assert lines == [f"obeyed -> {n} replicas because cheapest" for n in (7, 8)]
 
 
 def test_decisions_and_forecasts_are_followed(brokers: str) -> None:

@@ -22,9 +22,13 @@ step from now to the window's end. A future is *missed* when the late requests o
 1 - objective of the requests of the window, or when the load of the window, or with fewer replicas that from now to its
 end, is too high.
 
-A queue that stands at `lead`, before an added replica can serve, is nobody's fault any more. A future is *kept* when no
-more than that share is late though that queue is to be worked off evenly over the window: at each time the requests of
-the window must be within the wait on their own, and together with the part of the old queue that is due by then.
+No count can avoid a queue that stands at `lead`, before an added replica can serve. Replicas *fall behind* in a future
+when more than that share is late though that queue is to be worked off evenly over the window. At each time the
+requests of the window must be within the wait on their own, and together with the part of the old queue that is due by
+then.
+
+A count costs its replicas, and the requests that are expected to miss with it: their share, in parts of the mean demand
+over the mean capacity, times a price.
 """
 
 from __future__ import annotations
@@ -34,7 +38,10 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import fmean, pstdev
+from statistics import fmean
+
+# Largest share of the requests that may be expected to miss.
+HOPELESS = 0.3
 
 
 @dataclass(frozen=True)
@@ -72,15 +79,24 @@ class Future:
 
 @dataclass(frozen=True)
 class Risk:
-    """Shares of futures that are missed, and not kept, with a replica count, and the share of requests expected to
-    miss with the spread of that over the futures, and how far a single one is from it at most."""
+    """What a replica count brings.
+
+    Attributes:
+        missed, behind: shares of the futures that are missed, and in which replicas fall behind.
+        shares: of requests expected to miss, future by future.
+    """
 
     missed: float
-    unkept: float
-    futures: int
-    share: float
-    share_spread: float
-    share_reach: float
+    behind: float
+    shares: tuple[float, ...]
+
+    @property
+    def futures(self) -> int:
+        return len(self.shares)
+
+    @property
+    def share(self) -> float:
+        return fmean(self.shares)
 
     def stderr(self, share: float) -> float:
         """Standard error of a share for independent draws on given paths; of one draw where none or all are hit."""
@@ -97,16 +113,14 @@ def serving(workload: Workload, lead: int, replicas: int, step: int) -> int:
     return min(there, replicas)
 
 
-def verdict(workload: Workload, future: Future, replicas: int) -> tuple[bool, bool]:
-    """(missed, kept) of one future with `replicas`."""
-    late, in_time = queue_verdict(workload, future, replicas)
+def is_missed(workload: Workload, future: Future, replicas: int, late: bool) -> bool:
+    """Whether one future is missed with `replicas`, where too many requests are late or not."""
     tolerance = workload.allowed if future.tolerance is None else future.tolerance
-    too_high = load_misses(workload, future, replicas) > tolerance * (1.0 + 1e-6)
-    return late or too_high, in_time and not too_high
+    return late or load_misses(workload, future, replicas) > tolerance * (1.0 + 1e-6)
 
 
 def queue_verdict(workload: Workload, future: Future, replicas: int) -> tuple[bool, bool]:
-    """(missed, kept) for the queue alone."""
+    """(missed, kept) of one future for the queue alone."""
     w, lead, end = workload, future.lead, future.lead + workload.window_steps
     gives_up = replicas < w.commanded
     works_off = w.works_off(future.capacity)
@@ -177,55 +191,58 @@ def needed_rate(curve: tuple[float, float], demand: tuple[float, ...]) -> float:
     return high
 
 
-def expected_misses(workload: Workload, future: Future, replicas: int) -> float:
-    """For the load, and at least a half where the queue is not kept."""
-    share = load_misses(workload, future, replicas)
-    _, in_time = queue_verdict(workload, future, replicas)
-    return share if in_time else max(share, 0.5)
-
-
 def risk(workload: Workload, futures: Sequence[Future], replicas: int) -> Risk:
-    """Shares of the futures that are missed, and not kept, with `replicas`."""
-    verdicts = [verdict(workload, future, replicas) for future in futures]
-    shares = [expected_misses(workload, future, replicas) for future in futures]
-    missed, unkept = fmean(missed for missed, _ in verdicts), fmean(not kept for _, kept in verdicts)
-    return Risk(missed, unkept, len(verdicts), fmean(shares), pstdev(shares), _reach(shares))
+    """What `replicas` bring over the futures; where replicas fall behind at least half is expected to miss."""
+    missed, behind, shares = 0, 0, []
+    for future in futures:
+        late, in_time = queue_verdict(workload, future, replicas)
+        missed += is_missed(workload, future, replicas, late)
+        behind += not in_time
+        share = load_misses(workload, future, replicas)
+        shares.append(share if in_time else max(share, 0.5))
+    return Risk(missed / len(futures), behind / len(futures), tuple(shares))
 
 
-def _reach(values: Sequence[float]) -> float:
-    middle = fmean(values)
-    return max(abs(value - middle) for value in values)
+@dataclass(frozen=True)
+class Choice:
+    """The cheapest count and the fewest with which replicas seldom fall behind; one above the bounds: none.
 
-
-def bearable(workload: Workload, share: float, replicas: int) -> float:
-    """Twice the share to stay at the commanded count, half of it to go below."""
-    if replicas == workload.commanded:
-        return 2.0 * share
-    return share / 2.0 if replicas < workload.commanded else share
-
-
-def fewest(
-    workload: Workload, futures: Sequence[Future], epsilon: float, low: int, high: int, share: float | None = None
-) -> tuple[int, str]:
-    """The count and its ground: the fewest of low..high with P(not kept) <= epsilon and bearable expected misses.
-
-    One tenth more (or one) is taken where that brings P(missed) itself to epsilon: `chance_constrained`. Where it does
-    not, it is `recovery`, and where no count keeps the futures `maximum`. `share` defaults to what the
-    objective allows.
+    Attributes:
+        cost: of the cheapest count, in replicas.
+        load: in replicas, that all missed requests together are worth.
     """
-    asked = 1.0 - workload.objective if share is None else share
 
-    def suffices(count: int) -> bool:
+    cheapest: int
+    bound: int
+    cost: float
+    load: float
+
+
+def choose(
+    workload: Workload, futures: Sequence[Future], price: float, epsilon: float, low: int, high: int, horizon: int
+) -> Choice:
+    """Try all counts of low..high.
+
+    A count costs its replicas, and the requests that are expected to miss at their price. With none of the counts that
+    are tried more than three in ten requests may be expected to miss.
+
+    Args:
+        price: replicas, of a replica's worth of missed requests.
+        horizon: steps of which the demand is the mean.
+    """
+    demand = fmean(rate for future in futures for rate in future.demand[:horizon])
+    load = demand * fmean(1.0 / future.capacity for future in futures)
+    cheapest, bound, least = high + 1, high + 1, math.inf
+    for count in range(low, high + 1):
+        if count > least and bound <= high:
+            break
         at = risk(workload, futures, count)
-        return at.unkept <= epsilon and at.share <= bearable(workload, asked, count)
-
-    kept = next((n for n in range(low, high + 1) if suffices(n)), None)
-    if kept is None:
-        return high, "maximum"
-    for count in range(kept, min(kept + max(1, kept // 10), high) + 1):
-        if risk(workload, futures, count).missed <= epsilon:
-            return count, "chance_constrained"
-    return kept, "recovery"
+        cost = count + price * load * at.share
+        if at.share <= HOPELESS and cost < least:
+            cheapest, least = count, cost
+        if at.behind <= epsilon:
+            bound = min(bound, count)
+    return Choice(cheapest, bound, least, load)
 
 
 def lead_in_steps(lead_s: float, step_s: float, window_steps: int, horizon_steps: int) -> int:

@@ -2,7 +2,7 @@
 
     pin ─ kill switch ─ mode ─ expired ─ first request ─ no plan ─ warm-up ─ fence   gates: the first (not mode) ends it
       └▶ freshness ─ coverage ─ sanity ─ missing metric ─ horizon      doubts: never below what is in force
-          └▶ bounds ─ budget ─ power ─ floor ─ release ─ step limits ─ removals     limits: how far, how fast
+          └▶ bounds ─ budget ─ power ─ floor ─ step limits ─ removals     limits: how far, how fast
               └▶ stabilization ─ tolerance ─ model guard ─ reclaim ─ first request ─ batch ─ schedule ─ bounds
 
 `GATES` and `GUARDS` below list them in the order in which they are asked. A guard that raises means hold.
@@ -41,7 +41,6 @@ GUARDS: tuple[Guard, ...] = (
     limits.fleet_budget,  # No growth beyond the fleet's GPUs.
     limits.fleet_power,  # No growth beyond the fleet's power ceiling.
     limits.fleet_floor,  # The fleet keeps its minimum number of replicas.
-    limits.release,  # Give up only replicas that are hardly needed again before they could come back.
     limits.step_limit,  # At most so many replicas, or such a share, up or down per period.
     limits.removal_limit,  # At most so many replicas per minute leave the whole fleet.
     limits.stabilization,  # Down to the largest proposal of the down window, up to the smallest of the up window.

@@ -70,30 +70,6 @@ def step_limit(s: Situation, value: int) -> GuardStep | None:
     return None
 
 
-def release(s: Situation, value: int) -> GuardStep | None:
-    """Give up only replicas that are hardly needed again before they could come back.
-
-    The plan's risk of a lower count holds from now on, with nothing ordered in between. So it is the chance that a
-    replica given up now is missed before another could serve. The limit lies below the accepted risk, as a replica
-    given up and ordered again costs its start. A trial counts with its own risk. Between plans no risk is known.
-    """
-    if value >= s.current:
-        return None
-    if s.plan.epsilon is None:
-        return None if s.plan.risks else _step("release", value, s.current, "between plans nothing is given up")
-    if not s.plan.risks:
-        return None
-    if s.current == 1 and s.plan.proposer == "idle":
-        return None  # the idle rule judges the last one, by `p_needed` and by its idle time
-    allowed = s.limits.release_ratio * s.plan.epsilon
-    judged = [(risk.replicas, risk.p_miss) for risk in s.plan.risks]
-    if s.plan.trial is not None:
-        judged.append((s.plan.trial.replicas, s.plan.trial.p_miss))
-    counts = [count for count, p_miss in judged if value <= count < s.current and p_miss <= allowed]
-    after = min(counts, default=s.current)
-    return _step("release", value, after, f"fewer are needed again in time with more than {100 * allowed:.2g} % chance")
-
-
 def removal_limit(s: Situation, value: int) -> GuardStep | None:
     """Keep to the number of replicas that the whole fleet may lose per minute."""
     if s.removals_left is None or value >= s.current:

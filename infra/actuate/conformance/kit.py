@@ -126,7 +126,7 @@ class Bench:
             "sequence": sequence,
             "issued_ts_ms": self.now_ms,
             "valid_until_ts_ms": self.now_ms + LEASE_MS,
-            "reason": "chance_constrained",
+            "reason": "cheapest",
             "p_miss": 0.001,
             "epsilon": 0.01,
         }

@@ -63,7 +63,7 @@ class RandomHistory:
             workload=workload,
             epoch=self._epoch,
             command_id=f"c{self._epoch}-{self._sequence}",
-            reason="pin" if rng.random() < 0.05 else "chance_constrained",
+            reason="pin" if rng.random() < 0.05 else "cheapest",
         )
         self._sent.append(command)
         if rng.random() < 0.75:

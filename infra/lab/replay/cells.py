@@ -335,7 +335,7 @@ def _rows(
     task: CellTask, policy: str, cell: Cell, settings: Sequence[Setting], digests: Sequence[str]
 ) -> list[dict[str, Any]]:
     if policy in HARMONY_VARIANTS:
-        knowledge = replace(cell.knowledge, policy=policy_with(None, task.guards, tuned=task.tune_harmony))
+        knowledge = replace(cell.knowledge, policy=policy_with(None, task.guards))
         return _plain(run_policy(policy, cell.training, settings, knowledge, tuned=task.tune_harmony)[2])
     known = cell.knowledge
     key = ("rival", policy, setting_digest(cell.training), *digests, *_known(cell), _RIVAL_DIGEST)

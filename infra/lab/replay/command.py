@@ -85,7 +85,10 @@ def replay(
     output_tokens: Annotated[str | None, typer.Option(help=f"Likewise; default: {OUTPUT_TOKENS}.")] = None,
     tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Tune every policy on the training part.")] = True,
     epsilon: Annotated[
-        float | None, typer.Option(callback=finite, help="Risk that HARMONY accepts, with --no-tune; default: its own.")
+        float | None,
+        typer.Option(
+            callback=finite, help="Probability that replicas fall behind that HARMONY accepts; default: its own."
+        ),
     ] = None,
     told_capacity: Annotated[
         str,

@@ -105,7 +105,7 @@ def check_numbers(
         )
 
 
-def policy_with(epsilon: float | None, guards: str, *, tuned: bool) -> Policy:
+def policy_with(epsilon: float | None, guards: str) -> Policy:
     """HARMONY's, as asked for."""
     if guards not in REPLAY_GUARDS:
         raise HarmonyError(f"--guards: {guards!r} is none of {', '.join(REPLAY_GUARDS)}.", 2)
@@ -114,8 +114,6 @@ def policy_with(epsilon: float | None, guards: str, *, tuned: bool) -> Policy:
         return policy
     if not 0 < epsilon < 1:
         raise HarmonyError(f"--epsilon must be between 0 and 1, such as 0.01, got {epsilon}.", 2)
-    if tuned:
-        raise HarmonyError("--epsilon is what tuning chooses: give --no-tune with it.", 2)
     return replace(policy, epsilon=epsilon)
 
 
@@ -223,7 +221,7 @@ def run_replay(q: ReplayRequest) -> None:
     lead_s, sigma, kinds = read_lead_time(q.lead_time)
     bounds = q.min_replicas, q.max_replicas
     check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, train_share, q.scrape_interval)
-    policy = policy_with(q.epsilon, q.guards, tuned=q.tune)
+    policy = policy_with(q.epsilon, q.guards)
     times, off_by = parse_capacity(q.told_capacity)
     faults = read_faults(q.faults)
     surprises = parse_surprises(q.surprise, q.rate)

@@ -25,11 +25,17 @@ WORKLOADS = DashboardSpec(
                 ),
                 PanelSpec(
                     "Risk",
-                    "Probability of missing the objective with the decided replicas, beside the one that is allowed.",
+                    "Probability of missing the objective with the decided replicas.",
+                    "percentunit",
+                    (Query(f"max by (workload) (harmony_p_miss{_CHOSEN})", "{{workload}}"),),
+                ),
+                PanelSpec(
+                    "Expected misses",
+                    "Share of requests expected to miss with the decided replicas, beside what the objective allows.",
                     "percentunit",
                     (
-                        Query(f"max by (workload) (harmony_p_miss{_CHOSEN})", "{{workload}}"),
-                        Query(f"max by (workload) (harmony_p_miss_allowed{_CHOSEN})", "{{workload}} allowed"),
+                        Query(f"max by (workload) (harmony_miss_share{_CHOSEN})", "{{workload}}"),
+                        Query(f"max by (workload) (harmony_miss_share_allowed{_CHOSEN})", "{{workload}} allowed"),
                     ),
                 ),
             ),

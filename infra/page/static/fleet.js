@@ -159,7 +159,7 @@ export class FleetView {
       slo: el("span", { className: "big" }),
       goal: el("span", { className: "sub line" }),
       risk: el("span", { className: "big" }),
-      allowed: el("span", { className: "sub line", title: "the allowed risk" }),
+      expected: el("span", { className: "sub line", title: "share of the requests expected to miss" }),
       mark: el("span", { className: "mark", "aria-hidden": "true" }),
       what: el("span"),
       said: el("span", { className: "said" }),
@@ -169,7 +169,7 @@ export class FleetView {
       cell("Load", el("div", { className: "load" }, slot.canvas, slot.load)),
       cell("Replicas", slot.replicas, slot.pending),
       cell("Within SLO", slot.slo, slot.goal),
-      cell("Miss risk", slot.risk, slot.allowed),
+      cell("Miss risk", slot.risk, slot.expected),
       cell("Last decision", el("div", { className: "what" }, slot.mark, slot.what), slot.said));
     byId("rows").append(slot.node);
     return slot;
@@ -201,10 +201,10 @@ export class FleetView {
     text(slot.slo, row.attainment === null ? "–" : `${attained(row.attainment)} ${below ? "✗" : "✓"}`);
     set(slot.slo, "className", `big ${row.attainment === null ? "" : below ? "bad" : "good"}`);
     text(slot.goal, `objective ${percent(row.objective)}`);
-    const over = row.p_miss !== null && row.p_miss > row.epsilon && !row.on_trial;
+    const over = row.miss_share !== null && row.miss_share > 1 - row.objective;
     text(slot.risk, `${chance(row.p_miss)}${over ? " ✗" : ""}`);
     set(slot.risk, "className", `big ${over ? "bad" : ""}`);
-    text(slot.allowed, row.on_trial ? "on trial" : `≤ ${percent(row.epsilon)}`);
+    text(slot.expected, row.miss_share === null ? "" : `${chance(row.miss_share)} to miss`);
     text(slot.mark, MARKS[row.action] ?? "?");
     set(slot.mark, "className", `mark ${row.action === "up" || row.action === "down" ? row.action : ""}`);
     text(slot.what, row.headline);

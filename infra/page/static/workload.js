@@ -42,7 +42,7 @@ export class WorkloadView {
     this.body = el("div", { className: "cards" },
       this.load.node, this.replicas.node,
       card("Why this many: risk of missing the objective by replicas", "half", this.why,
-        table("risk", ["Replicas", "P(miss), logarithmic", "", ""], this.risk, "Risk by number of replicas")),
+        table("risk", ["Replicas", "P(miss), logarithmic", "", "Requests that miss", ""], this.risk, "Risk by number of replicas")),
       card("Forecast skill", "half", this.skillWords,
         table("skill", ["Ahead", "Scored", "Mean error", "If nothing changed", "Inside 50 %", "Inside 90 %"], this.skill, "Forecast skill by horizon")),
       card("Beside what is held, and what was needed", "", this.beside),
@@ -136,9 +136,9 @@ export class WorkloadView {
     const { attainment, objective, slots } = view.slo;
     fill(0, count(d.replicas.ready), `${count(d.replicas.final)} wanted, ${count(d.replicas.pending)} pending`);
     fill(1, attainment === null ? "–" : attained(attainment), attainment === null ? `objective ${percent(objective)}` : `objective ${percent(objective)}, over ${span((slots * view.step_ms) / 1000)}`, attainment === null ? "" : attainment < objective ? "bad" : "good");
-    const tried = d.risk.trial && d.risk.trial.replicas === d.replicas.final;
-    const words = tried ? `on trial, ${chance(d.risk.trial.p_miss)} hoped for` : `allowed ${percent(d.risk.epsilon)}`;
-    fill(2, chance(p), `with ${count(d.replicas.final)} replicas, ${words}`, p !== null && p > d.risk.epsilon && !tried ? "bad" : "");
+    const share = d.risk.miss_share[String(d.replicas.final)] ?? null;
+    const words = share === null ? "" : `, ${chance(share)} of the requests expected to miss`;
+    fill(2, chance(p), `with ${count(d.replicas.final)} replicas${words}`, share !== null && share > allowed(d) ? "bad" : "");
     const unit = counted(d.forecast.indicator);
     fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}${unit === REQUESTS ? "" : ` ${unit}`}` : "no forecast");
     fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `${unit}, ${percent(0.9)} in ${range(d.capacity_per_replica)}` : "not learned yet");
@@ -161,15 +161,16 @@ export class WorkloadView {
     const start = Math.max(0, Math.min(counts.length - RISK_ROWS, centre - RISK_ROWS / 2));
     this.risk.replaceChildren(...counts.slice(start, start + RISK_ROWS).map((n) => {
       const p = d.risk.p_miss[String(n)];
-      const words = [n === d.replicas.proposed ? "proposed" : "", n === d.replicas.final ? "decided" : "", n === d.replicas.current ? "current" : "", n === d.risk.trial?.replicas ? "tried" : ""].filter(Boolean).join(", ");
-      const fill = el("i", { className: p > d.risk.epsilon ? "over" : "" });
+      const words = [n === d.replicas.proposed ? "proposed" : "", n === d.replicas.final ? "decided" : "", n === d.replicas.current ? "current" : ""].filter(Boolean).join(", ");
+      const share = d.risk.miss_share[String(n)] ?? null;
+      const over = share !== null && share > allowed(d);
+      const fill = el("i", { className: over ? "over" : "" });
       fill.style.width = `${100 * scale(p)}%`;
-      const limit = el("b");
-      limit.style.left = `${100 * scale(d.risk.epsilon)}%`;
       return el("tr", { className: n === d.replicas.final ? "chosen" : "" },
         el("td", { textContent: String(n) }),
-        el("td", {}, el("div", { className: "bar", "aria-hidden": "true" }, fill, limit)),
-        el("td", { className: "n", textContent: `${chance(p)} ${p > d.risk.epsilon ? "✗" : "✓"}` }),
+        el("td", {}, el("div", { className: "bar", "aria-hidden": "true" }, fill)),
+        el("td", { className: "n", textContent: chance(p) }),
+        el("td", { className: "n", textContent: share === null ? "–" : `${chance(share)} ${over ? "✗" : "✓"}` }),
         el("td", { textContent: words }));
     }));
   }
@@ -252,7 +253,7 @@ function fillTurn(node, turn) {
   }
   const steps = turn.guards.map((g) => [g.guard.replaceAll("_", " "), g.before === g.after ? String(g.after) : `${g.before} → ${g.after}`, g.reason]);
   if (turn.proposed !== null) steps.unshift(["proposal", String(turn.proposed), `by ${(turn.proposer ?? "the planner").replaceAll("_", " ")}`]);
-  steps.push(["decided", count(turn.final), turn.p_miss === null ? "" : `risk of a miss ${chance(turn.p_miss)}, allowed ${percent(turn.epsilon)}`]);
+  steps.push(["decided", count(turn.final), turn.p_miss === null ? "" : `risk of a miss ${chance(turn.p_miss)}${turn.miss_share === null ? "" : `, ${chance(turn.miss_share)} of the requests expected to miss`}`]);
   parts.push(table("", ["Who", "Replicas", "Because"], el(BASE, {}, ...steps.map((step) => el("tr", {}, ...step.map((cell) => el("td", { textContent: cell }))))), "Guard steps"));
   if (turn.peak) parts.push(el("p", { textContent: `Forecast peak: ${quantiles(turn.peak)} ${counted(turn.indicator)}.` }));
   parts.push(el("p", { className: "sub" }, "Decision ", el("code", { textContent: turn.decision_id }), turn.command_id ? ", command " : "", turn.command_id ? el("code", { textContent: turn.command_id }) : null));
@@ -270,6 +271,7 @@ function table(kind, heads, body, caption) {
 }
 
 /** From 0.01 % to 100 %, logarithmic. */
+const allowed = (d) => 1 - d.risk.objective;
 const scale = (p) => (p <= 1e-4 ? 0.01 : Math.min(1, Math.max(0.01, 1 + Math.log10(p) / 4)));
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 /** What the indicator of a decision is counted in, and with it peak and capacity. */

@@ -16,7 +16,7 @@ from agents.decide.guards import limits as declared
 from agents.decide.guards.chain import GATES, GUARDS, Guard, run_guards
 from agents.decide.situation import Situation
 from agents.policy import GuardLimits
-from agents.records import GuardStep, Limit, Pin, Trial
+from agents.records import GuardStep, Limit, Pin
 from tests.agents.planning.plan_samples import FREE, inputs, situation, spec
 
 HPA = GuardLimits(warm_up_steps=0)
@@ -78,17 +78,6 @@ TABLE: list[tuple[Guard, int, dict[str, Any], int]] = [
     (limits.fleet_floor, 1, {"fleet_need": 3}, 3),
     (limits.fleet_floor, 1, {"fleet_need": 30}, 5),
     (limits.fleet_floor, 9, {"fleet_need": 30}, 9),
-    (limits.release, 2, {"epsilon": 0.8, "limits": replace(FREE, release_ratio=0.3)}, 4),  # P(miss) is 1 / (n + 1)
-    (limits.release, 2, {"epsilon": 0.8, "limits": replace(FREE, release_ratio=0.5)}, 2),
-    (limits.release, 2, {"epsilon": 0.01}, 5),
-    (limits.release, 4, {"epsilon": 0.01, "trial": Trial(4, 0.006, 0.001, 0.0, 0.5)}, 4),
-    (limits.release, 4, {"epsilon": 0.01, "trial": Trial(4, 0.007, 0.001, 0.0, 0.5)}, 5),
-    (limits.release, 3, {"epsilon": 0.01, "trial": Trial(4, 0.006, 0.001, 0.0, 0.5)}, 4),
-    (limits.release, 2, {"epsilon": None}, 2),
-    (limits.release, 2, {"epsilon": None, "risks": ()}, 5),  # between plans
-    (limits.release, 9, {"epsilon": None, "risks": ()}, 9),
-    (limits.release, 2, {"epsilon": 0.01, "risks": ()}, 2),
-    (limits.release, 9, {"epsilon": 0.01}, 9),
     (limits.step_limit, 50, {"limits": UP}, 10),
     (limits.step_limit, 50, {"limits": UP, "added": 3}, 6),
     (limits.step_limit, 50, {"limits": UP, "added": 4}, 5),
@@ -132,7 +121,6 @@ TABLE: list[tuple[Guard, int, dict[str, Any], int]] = [
     ),
     (safety.missing_metric, 0, {**doubtful(coverage_ratio=0.8), "proposed": 0}, 1),
     (safety.sanity, 0, {**doubtful(zero_after_nonzero=True), "proposer": "idle"}, 0),
-    (limits.release, 0, {"epsilon": 0.01, "current": 1, "proposer": "idle"}, 0),
     (declared.batch, 2, {"standing": (Limit("batch", 8, None, "work"),)}, 8),
     (declared.batch, 9, {"standing": (Limit("batch", 8, None, "work"),)}, 9),
     (declared.schedule, 2, {"standing": (Limit("schedule", 8, None, "office"),)}, 8),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 
 from agents.forecast.batcher import MicroBatcher
-from agents.forecast.bursts import recent_levels
+from agents.forecast.bursts import WidenedPaths, recent_levels
+from agents.forecast.engine import PlanningPaths
 from agents.planning.codec import decode_plan
 from agents.records import ForecastRecord
 from model.baselines.smoothing import SeasonalNaiveForecaster
@@ -75,3 +79,19 @@ def test_levels_are_those_of_the_newest_slots() -> None:
     assert (first[32], second[32]) == (first[0], second[0])
     observed[:, 0] = False
     assert recent_levels(window, 1, 40) is None
+
+
+def test_bursts_that_are_expected_are_added_to_the_recent_load_too() -> None:
+    values, observed = np.full((100, 1), 3.0, np.float32), np.ones((100, 1), bool)
+    window = Window(
+        "w", {"a": 0}, values, observed, RecentFacts(None, None, {}, {}), lambda: (values[:0], observed[:0])
+    )
+    forecast = torch.full((2, 4, 5, 1), 7.0)  # [B, S, H, N]
+    bursts = torch.zeros(4, 5, 1)
+    bursts[:2, 3:] = 8.0  # half of the paths surge from the fourth step on
+    batch: Any = SimpleNamespace(lower=torch.zeros(1), upper=torch.full((1,), np.inf))
+    futures = WidenedPaths(forecast, [1.0, 1.0], batch)
+    subject: Any = SimpleNamespace(window=window)
+    paths = PlanningPaths(futures, [subject, subject], {1: bursts}, (0, 1), frozenset({0})).paths(0)
+    assert (paths[0] == 7.0).all(), "a trusted forecast is as it was"
+    assert (paths[1] == 3.0 + bursts[..., 0]).all()

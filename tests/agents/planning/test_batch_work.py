@@ -13,12 +13,12 @@ from agents.decide.guards.chain import run_guards
 from agents.planning.limits import batch_limit
 from agents.policy import UNIT_OF, BatchRule, NightlyBatch, Policy, Schedule, WorkloadSpec
 from agents.records import Limit
-from agents.workload.state import LearnedState
+from agents.workload.state import LearnedState, new_law
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
+from model.capacity.law import EngineSlot
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior
-from model.capacity.request_shape import Lengths
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
 from streams.records.facts import BatchJob, BatchQueue, FleetFacts
@@ -37,7 +37,8 @@ def state_of(capacity: float | None = 2.0, **changes: Any) -> LearnedState:
     declared = WorkloadSpec("w", min_replicas=1, max_replicas=40, schedule=Schedule("Europe/Berlin"), **changes)
     posterior, lead = CapacityPosterior(capacity), LeadTimePosterior(60.0)
     unit = UNIT_OF[declared.role]
-    return LearnedState(declared, declared=True, since_slot=0, capacity=posterior, lead=lead, unit=unit)
+    law = new_law(declared)
+    return LearnedState(declared, declared=True, since_slot=0, capacity=posterior, lead=lead, law=law, unit=unit)
 
 
 def window_of(rate: float = 1.0, tokens: float = 200.0, *queues: BatchQueue, yesterday: float | None = None) -> Window:
@@ -111,7 +112,8 @@ def test_in_a_night_without_online_requests_a_token_weighs_as_in_the_week_and_el
     means, seen = np.zeros((1008, 3), np.float32), np.zeros((1008, 3), np.bool_)
     means[:40], seen[:40] = (1.0, 0.0, 200.0), True  # six days ago
     week = floor(state, replace(silent, read_coarse=lambda: (means, seen)))
-    state.shape.observe(NOW - 8 * 24 * HOUR, Lengths(100.0, 200.0, 200.0, 200.0))
+    for _ in range(100):
+        state.law.observe(EngineSlot(15.0, 2, 1.0, 100.0, 200.0, 4.0, 0.0, 0.1))
     usual = floor(state, silent)
     assert week is not None
     assert week == usual

@@ -20,7 +20,7 @@ from model.capacity.posterior import CapacityPosterior, SlotEvidence
 STEP_MS = 15_000
 LEAD_TIME_S = 60.0
 HORIZON = 16
-POLICY = Policy(paths_screen=32, paths_verify=64)
+POLICY = Policy(paths_screen=32)
 ODD = (math.nan, math.inf, -math.inf, -1.0, 0.0)
 rates = st.floats(0.0, 500.0) | st.sampled_from((None, *ODD))
 
@@ -94,14 +94,15 @@ class PlannerMachine(RuleBasedStateMachine):
         spread=st.sampled_from((0.0, 0.2, 0.9)),
         spoilt=st.sampled_from((None,) * 5 + (math.nan, math.inf)),
         epsilon=st.sampled_from((None, 0.001, 0.2)),
+        price=st.floats(0.1, 50_000.0),
     )
-    def plan(self, demand: float, spread: float, spoilt: float | None, epsilon: float | None) -> None:
+    def plan(self, demand: float, spread: float, spoilt: float | None, epsilon: float | None, price: float) -> None:
         paths = level(demand, spread)
         if spoilt is not None:
             paths[0, 3, 5, 0] = spoilt
         asked = PlanInput(
             "w", self.now_ms, STEP_MS, self.spec, self.ready, self.pending, 0, self.rate, self.waiting,
-            self.capacity, self.lead, last_replicas=self.last, epsilon=epsilon,
+            self.capacity, self.lead, last_replicas=self.last, epsilon=epsilon, price=price,
         )  # fmt: skip
         (told,) = plan([asked], paths, POLICY)
         check(told, asked, finite=spoilt is None)
@@ -139,12 +140,13 @@ def check(told: PlanResult, asked: PlanInput, *, finite: bool) -> None:
     chances = [r.p_miss for r in told.risks]
     assert all(0.0 <= p <= 1.0 for p in chances)
     assert chances == sorted(chances, reverse=True), "more replicas at a higher risk"
-    if told.proposer == "chance_constrained":
-        assert dict(zip(counts, chances, strict=True))[told.proposed] <= told.epsilon
-    elif told.proposer == "maximum":
-        assert told.proposed == high
+    assert told.miss_price == asked.price
+    if told.proposer == "cheapest":
+        assert told.proposed == told.proposals["cheapest"]
+    elif told.proposer == "queue_bound":
+        assert told.proposed > told.proposals["cheapest"]
     else:
-        assert told.proposer == "recovery"
+        assert (told.proposer, told.proposed) == ("maximum", high)
 
 
 TestPlannerMachine = PlannerMachine.TestCase

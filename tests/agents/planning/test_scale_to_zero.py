@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from agents.decide.guards.chain import run_guards
 from agents.decide.guards.gates import missing_metric, sanity
-from agents.decide.guards.limits import release
 from agents.forecast.commit import restore_state, snapshot_state
 from agents.planning.limits import chance_needed, with_last_replica
 from agents.planning.request import PlanInput, PlanResult
@@ -199,7 +198,7 @@ def request(ready: int, rate: float | None = 0.0, waiting: float = 0.0) -> PlanI
     return PlanInput("w", START_MS, STEP_MS, spec(min_replicas=0), ready, 0, 0, rate, waiting, capacity, lead)
 
 
-PLANNED = PlanResult("w", None, 0.01, 1, "chance_constrained")
+PLANNED = PlanResult("w", None, 0.01, 1, "cheapest")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +222,7 @@ def test_the_last_replica_goes_by_time_and_chance(
     done = with_last_replica(PLANNED, asked, ZERO, idle_s, p_needed)
     assert (done.proposed, done.p_needed) == (proposed, p_needed)
     wakes = asked.ready == 0 and asked.waiting > 0
-    assert done.proposer == ("idle" if proposed == 0 else "first_request" if wakes else "chance_constrained")
+    assert done.proposer == ("idle" if proposed == 0 else "first_request" if wakes else "cheapest")
 
 
 def test_a_refused_plan_stays_refused() -> None:
@@ -236,18 +235,13 @@ def test_guards_know_a_zero_that_was_waited_for() -> None:
     sudden = inputs(arrival_rate=0.0, zero_after_nonzero=True)
     assert run_guards(situation(**idle, epsilon=0.01)).final == 0
     assert sanity(situation(**idle, inputs=sudden), 0) is None
-    held = situation(**{**idle, "proposer": "chance_constrained"}, inputs=sudden)
+    held = situation(**{**idle, "proposer": "cheapest"}, inputs=sudden)
     assert run_guards(held).final == 1
     # A silent source may have a request: one stays.
     partial = situation(**{**idle, "current": 3}, inputs=inputs(coverage_ratio=0.8))
     step = missing_metric(partial, 0)
     assert step is not None
     assert step.after == 1
-    # More than the last one go by their own risk.
-    several = situation(**{**idle, "current": 3}, epsilon=0.5)
-    step = release(several, 0)
-    assert step is not None
-    assert step.after == 3
 
 
 def test_the_first_request_is_heard_in_spite_of_holds_but_not_of_operators_nor_in_vain() -> None:

@@ -1,4 +1,4 @@
-"""Simpler rules beside the chance constraint: what each would have, of yesterday above all, and that it is told."""
+"""Simpler rules beside the cheapest count: what each would have, of yesterday above all, and that it is told."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agents.planning.planner import simple_proposals
 from agents.policy import GuardLimits
 from agents.records import Decision, LevelRisk
+from infra.explain.views import explanation
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from streams.config import StreamConfig
@@ -19,7 +20,7 @@ from streams.windows.coarse import COARSE_STEP_MS, DAY_ROWS
 from tests.agents.decide.decide_runs import run
 from tests.agents.planning.plan_samples import log, plan, policy, record, spec
 from tests.agents.planning.test_planner import level, request, single
-from tests.infra.explain.test_trial_told import shown
+from tests.infra.shown import text_of
 
 TEN_MINUTES_S = COARSE_STEP_MS / 1000
 
@@ -51,9 +52,9 @@ def test_yesterday_proposes_what_its_busiest_ten_minutes_of_the_window_took(
 
 def test_every_rule_that_knows_enough_has_its_count_and_the_plan_its_risk() -> None:
     bare = single(request(last_replicas=None), level(10.0))
-    assert set(bare.proposals) == {"chance_constrained", "quantile", "reactive"}
+    assert set(bare.proposals) == {"cheapest", "quantile", "reactive"}
     told = single(request(day_ago=(30.0, None, 5.0)), level(10.0))
-    assert set(told.proposals) == {"chance_constrained", "quantile", "reactive", "last_plan", "yesterday"}
+    assert set(told.proposals) == {"cheapest", "quantile", "reactive", "last_plan", "yesterday"}
     assert told.proposals["yesterday"] in (12, 13)  # 30 requests/s at some 2.5 each
     assert told.proposals["yesterday"] in {r.replicas for r in told.risks}
     assert (told.proposed, told.proposer) == (bare.proposed, bare.proposer)
@@ -65,13 +66,12 @@ def decided(**changes: object) -> Decision:
 
 
 def test_a_decision_holds_what_the_others_would_have_and_explain_their_risk() -> None:
-    proposals = {"chance_constrained": 6, "quantile": 7, "yesterday": 12, "last_plan": 5, "reactive": 4}
+    proposals = {"cheapest": 6, "quantile": 7, "yesterday": 12, "last_plan": 5, "reactive": 4}
     risks = (LevelRisk(5, 0.3, 0.01, 5.0), LevelRisk(6, 0.1, 0.01, 6.0), LevelRisk(7, 0.02, 0.001, 7.0))
-    decision = decided(proposer="chance_constrained", proposals=proposals, reactive=4, risks=risks)
+    decision = decided(proposer="cheapest", proposals=proposals, reactive=4, risks=risks)
     assert decision.shadow == {"quantile": 7, "yesterday": 12, "last_plan": 5, "reactive": 4}
-    assert "others would say last plan: 5 (risk 30 %), quantile: 7 (risk 2 %), reactive: 4, yesterday: 12" in shown(
-        decision
-    )
+    told = text_of(explanation(decision), width=240)
+    assert "others would say last plan: 5 (risk 30 %), quantile: 7 (risk 2 %), reactive: 4, yesterday: 12" in told
 
 
 def test_the_reactive_rule_is_told_where_it_proposed_itself_and_of_plans_before_proposals_were_kept() -> None:

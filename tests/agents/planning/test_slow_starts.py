@@ -49,7 +49,7 @@ def test_a_commit_time_beyond_the_forecast_is_planned_too() -> None:
 
 def result(median_s: float, most_s: float, sight_s: float | None = SIGHT_S) -> PlanResult:
     lead = Quantiles((0.5, 0.95), (median_s, most_s))
-    return PlanResult("w", None, 0.1, 5, "chance_constrained", lead_time_s=lead, sight_s=sight_s)
+    return PlanResult("w", None, 0.1, 5, "cheapest", lead_time_s=lead, sight_s=sight_s)
 
 
 def test_a_plan_says_how_far_it_sees_and_gives_nothing_up_where_most_starts_are_slower() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,7 +19,6 @@ from agents.workload.units import demand_steps, role_miss_ratio, unit_evidence
 from infra.lab.replay.loop import MemoryLoop
 from model.baselines.smoothing import SeasonalNaiveForecaster
 from model.capacity.posterior import SlotEvidence
-from model.capacity.request_shape import Lengths
 from streams.config import StreamConfig
 from streams.records.facts import FleetFacts
 from streams.records.schema import encode_fleet, encode_sample
@@ -98,12 +96,7 @@ def test_evidence_weighs_requests_and_measures_tokens() -> None:
     short = unit_evidence(pool("decode"), "output_tokens", window_of(10, rate=2.0, output=40.0), evidence())
     assert short.ttft_s == pytest.approx(1.0)
     whole = unit_evidence(pool("both"), "requests", window, evidence())
-    assert whole == replace(evidence(), other_rate=200.0), "tokens, too"
-    known = unit_evidence(pool("both"), "requests", window, evidence(), Lengths(800.0, 90.0, 85.0, 95.0))
-    assert (known.other_rate, known.others_per_unit) == (200.0, 90.0)
-    assert prefill.other_rate is decode.other_rate is None
-    counted = unit_evidence(pool("both"), "output_tokens", window, evidence())
-    assert (counted.arrival_rate, counted.other_rate) == (200.0, 2.0)
+    assert whole == evidence(), "a whole service is counted in requests"
     unseen = unit_evidence(pool("prefill"), "prompt_tokens", window_of(rate=2.0), evidence())
     assert (unseen.arrival_rate, unseen.waiting) == (None, None)
 

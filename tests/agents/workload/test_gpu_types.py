@@ -13,11 +13,11 @@ from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass
 from agents.workload.state import LearnedState, new_state
 from model.capacity.evidence import SlotEvidence
+from model.capacity.law import EngineSlot
 from model.capacity.posterior import CapacityPosterior
 from streams.records.facts import ClassCounts, SloCounts
 from streams.runtime.commits import encode_body
 from tests.agents.planning.plan_samples import policy, spec
-from tests.agents.workload.demand_samples import CALM, LONG, Service, grown, pool
 
 TYPES = ("a100", "h100", "l40s", "mi300x", "b200", "gaudi3", "t4")
 
@@ -31,6 +31,12 @@ def taught(capacity: CapacityPosterior, rate: float, begin_slot: int, slots: int
         capacity.observe(SlotEvidence(15_000 * (k + 1), 15.0, rate, 0.0, 0.0, 1, 0, 0, ttft_s=2.0, objective=0.99))
 
 
+def lived(state: LearnedState, slots: int) -> None:
+    """Slots that teach the costs of an iteration."""
+    for k in range(slots):
+        state.law.observe(EngineSlot(15.0, 2, 4.0, 3200.0, 800.0 + k, 24.0, 0.0, 0.05, 0.03))
+
+
 def moved(state: LearnedState, now: Policy) -> LearnedState:
     """After a restart, by way of the bytes of a commit record."""
     stored = msgspec.msgpack.decode(encode_body(snapshot_state(state)), type=StateSnapshot)
@@ -38,22 +44,23 @@ def moved(state: LearnedState, now: Policy) -> LearnedState:
 
 
 def of_a_replica(state: LearnedState) -> tuple[Any, ...]:
-    return state.capacity.snapshot(), state.lead.snapshot(), state.power_w, state.unit, state.per_request
+    return state.capacity.snapshot(), state.lead.snapshot(), state.power_w, state.unit, state.law.snapshot()
 
 
 def test_on_another_gpu_a_replica_is_learned_anew_and_on_the_first_again_it_is_known() -> None:
     state = new_state("w", declared("a100"), 0)
     taught(state.capacity, 2.5, 0)
     state.lead.update(200.0)
-    state.power_w, state.last_was_trial, state.last_proposed = 700.0, True, 4
-    state.budget.observe(15_000, 100.0, 0.5)
+    state.power_w, state.last_proposed = 700.0, 4
+    lived(state, 40)
+    state.budget.observe(9_000_000, 100.0, 0.5, 0.99, 0.6)
     known = of_a_replica(state)
 
     other = moved(state, declared("h100", capacity_rps=9.0, lead_time_s=40.0))
     assert other.capacity.evidence == 0.0
     assert float(other.capacity.quantiles((0.5,))[0]) == pytest.approx(9.0, rel=0.02)
     assert other.lead.quantile(0.5) == pytest.approx(40.0, rel=0.01)
-    assert (other.power_w, other.last_was_trial, other.gpu_type) == (None, False, "h100")
+    assert (other.power_w, other.law.snapshot(), other.gpu_type) == (None, [], "h100")
     assert other.budget.snapshot() == state.budget.snapshot(), "what users saw is of the service"
     assert other.last_proposed == 4
 
@@ -92,6 +99,7 @@ def test_each_of_the_last_types_is_found_as_it_was_left(stays: list[tuple[str, i
         assert [gpu.gpu_type for gpu in state.elsewhere] == list(left)
         taught(state.capacity, 2.0, slot, slots)
         state.lead.update(100.0 + slot)
+        lived(state, 6 * slots)
         slot += slots + 3
 
 
@@ -109,28 +117,3 @@ def test_classes_are_learned_anew_too_and_keep_their_budgets() -> None:
     assert other.budget.snapshot() == before.budget.snapshot()
     there = moved(moved(state, declared("h100", slo=slo)), declared("a100", slo=slo))
     assert there.classes.snapshot() == state.classes.snapshot()
-
-
-def test_a_service_counted_in_tokens_is_so_on_the_other_gpu() -> None:
-    first, second = (Policy(workloads=(pool("both", capacity_rps=2.0, gpu_type=name),)) for name in ("a100", "h100"))
-    state, service = new_state("w", first, 0), Service()
-    grown(state, service, 60, CALM)
-    in_requests = moved(state, second)
-    assert in_requests.unit == "requests"
-    grown(state, service, 24, LONG)
-    assert state.unit == "output_tokens"
-    state.event_loads = {"launch": 900.0}
-    other = moved(state, second)
-    assert (other.unit, other.per_request, other.capacity.evidence) == ("output_tokens", state.per_request, 0.0)
-    assert other.per_request is not None
-    assert float(other.capacity.quantiles((0.5,))[0]) == pytest.approx(2.0 * other.per_request, rel=0.02)
-    assert other.event_loads == {"launch": 900.0}
-
-    # What is known of one GPU from the time of the other unit goes on in its own until the next slot says more.
-    back = moved(in_requests, first)
-    grown(back, service, 1, LONG)
-    later = moved(back, second)
-    assert later.unit == "requests"
-    assert later.event_loads == {}
-    grown(later, service, 1, LONG)
-    assert later.unit == "output_tokens"

@@ -10,12 +10,10 @@ from model.calibration.trust import ForecasterRecord, ForecastTrust, PendingFore
 
 # The declaration comes from the policy of the present.
 _DECLARED = {"spec", "declared"}
-# Fields whose name in the record is another one.
-_RECORD_NAMES = {"last_was_trial": "tried"}
 
 
 def test_every_field_of_the_state_is_in_the_record() -> None:
-    names = {_RECORD_NAMES.get(field.name, field.name) for field in fields(LearnedState)} - _DECLARED
+    names = {field.name for field in fields(LearnedState)} - _DECLARED
     assert names == set(StateSnapshot.__struct_fields__)
 
 

@@ -1,4 +1,4 @@
-"""Quality: the planner finds the smallest sufficient count."""
+"""Quality: the planner finds the cheapest count."""
 
 from __future__ import annotations
 

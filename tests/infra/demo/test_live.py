@@ -25,7 +25,7 @@ BUSY = LiveRow(
     attainment=0.98996,
     objective=0.99,
     action="up",
-    reason="chance_constrained",
+    reason="cheapest",
 )
 CALM = LiveRow(workload="prod/embed", load_rps=(4.0, 4.0), replicas_ready=2, replicas_wanted=2, attainment=0.99994)
 STATE = LiveState(

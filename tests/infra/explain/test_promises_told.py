@@ -34,7 +34,7 @@ TOLD = [
 
 def decided(*promises: PromiseCapacity, indicator: str | None = None) -> Decision:
     risks = (LevelRisk(4, 0.3, 0.01, 4.0, 0.004), LevelRisk(5, 0.02, 0.004, 5.0, 0.0005))
-    told = plan("a", 4, 5, risks=risks, promises=promises, epsilon=0.2, indicator=indicator)
+    told = plan("a", 4, 5, proposer="cheapest", risks=risks, promises=promises, epsilon=0.2, indicator=indicator)
     (decision,), _ = run(log(record(0, told)), policy(spec("a")))
     return decision
 
@@ -46,7 +46,7 @@ def test_it_is_told_which_promise_gives_way_first_and_how_sure_that_is(
     decision = decided(*promises)
     assert decision.risk.promises == promises
     assert words in text_of(explanation(decision), width=240)
-    assert f"; 4 would miss it with 30 %; {words}" in why_this_count(decision)
+    assert f"; with 4 it would be 0.4 %, which costs more than the replica; {words}" in why_this_count(decision)
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:

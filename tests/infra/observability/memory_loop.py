@@ -46,7 +46,7 @@ class MemoryLoop:
         specs = tuple(
             WorkloadSpec(w, TargetRef(name=w), max_replicas=9, mode="act", capacity_rps=2.0) for w in workloads
         )
-        policy = Policy(fleet="test", workloads=specs, guards=guards, paths_screen=32, paths_verify=64)
+        policy = Policy(fleet="test", workloads=specs, guards=guards, paths_screen=32)
         observe = IngestMetrics(self.meter)
         self.ingest = {
             s: IngestLane(IngestKernel(0, s, STREAM, DEFAULT_CATALOGUE, self.topics), observe) for s in SOURCES

@@ -26,7 +26,16 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 BASE_UNITS = ("_seconds", "_ratio", "_bytes", "_records", "_rows")
 # Numbers without a unit: counts of things that exist, and a scaled loss.
 COUNTS = {"replicas", "replicas_wanted", "replicas_ready"}
-UNITLESS = {*COUNTS, "p_miss", "p_miss_allowed", "forecast_pinball", "source_silent", "acting", "incomplete_sources"}
+UNITLESS = {
+    *COUNTS,
+    "p_miss",
+    "miss_share",
+    "miss_share_allowed",
+    "forecast_pinball",
+    "source_silent",
+    "acting",
+    "incomplete_sources",
+}
 
 
 def scrape(meter: PrometheusMeter) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

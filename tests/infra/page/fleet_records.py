@@ -69,10 +69,15 @@ def decision(workload: str, step: int, seed: int = 0, **changes: Any) -> Decisio
         origin_ts_ms=origin,
         mode="act" if seed % 4 else "observe",
         action="up" if final > now else "hold",
-        reason="chance_constrained" if final > now else "stabilization",
+        reason="cheapest" if final > now else "stabilization",
         replicas=ReplicaView(ready=now, pending=0, current=now, proposed=max(1, final - 1), final=final),
         risk=RiskView(
-            0.01, 0.99, {str(n): min(1.0, 0.6 ** (4 * (n - final) + 10)) for n in range(1, final + 3)}, 0.0005
+            0.01,
+            0.99,
+            {str(n): min(1.0, 0.6 ** (4 * (n - final) + 10)) for n in range(1, final + 3)},
+            0.0005,
+            miss_share={str(n): min(1.0, 0.5 ** (2 * (n - final) + 9)) for n in range(1, final + 3)},
+            miss_price=120.0,
         ),
         forecast=ForecastView(
             "fallback-test",
@@ -84,7 +89,7 @@ def decision(workload: str, step: int, seed: int = 0, **changes: Any) -> Decisio
         ),
         capacity_per_replica=Quantiles((0.05, 0.5, 0.95), (2.0, 2.6, 3.9)),
         lead_time_s=Quantiles((0.05, 0.5, 0.95), (90.0, 120.0, 160.0)),
-        proposer="chance_constrained",
+        proposer="cheapest",
         guards=(GuardStep("stabilization", max(1, final - 1), final, f"{final} was proposed within 300 s"),),
         shadow={"reactive": max(1, now - 2), "last_plan": now, "yesterday": now + 9},
         inputs=inputs(load),

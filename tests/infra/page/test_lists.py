@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.decide.records import encode_decision
-from agents.records import ReplicaView, Trial
+from agents.records import ReplicaView
 from infra.kafka.tail import TailRecord
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
@@ -88,21 +88,16 @@ def test_in_act_it_is_what_was_decided() -> None:
     assert told("act", [6, 8, 5])["ours"] == 9
 
 
-def test_a_count_on_trial_is_above_what_is_allowed_on_purpose_and_the_row_says_so() -> None:
+def test_a_row_tells_the_risk_and_the_expected_misses_of_the_decided_count() -> None:
     made = decision("w", 0)
-    final = made.replicas.final or 0
-
-    def row(trial: Trial | None) -> dict[str, Any]:
-        memory = FleetMemory(TOPICS, STEP_MS)
-        risk = msgspec.structs.replace(made.risk, trial=trial)
-        memory.fold(TOPICS.decisions, encode_decision(msgspec.structs.replace(made, risk=risk)))
-        history = memory.get("w")
-        assert history is not None
-        return fleet_row("w", history)
-
-    assert row(Trial(final, 0.001, 0.001, 0.0, 0.5))["on_trial"] is True
-    assert row(Trial(final - 1, 0.001, 0.001, 0.0, 0.5))["on_trial"] is False
-    assert row(None)["on_trial"] is False
+    count = str(made.replicas.final)
+    memory = FleetMemory(TOPICS, STEP_MS)
+    memory.fold(TOPICS.decisions, encode_decision(made))
+    history = memory.get("w")
+    assert history is not None
+    row = fleet_row("w", history)
+    assert row["p_miss"] == pytest.approx(made.risk.p_miss[count], rel=1e-3)
+    assert row["miss_share"] == pytest.approx(made.risk.miss_share[count], rel=1e-3)
 
 
 def letter(n: int, reason: str = "schema", **headers: bytes) -> TailRecord:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from agents.decide.decision import command_id
 from agents.decide.records import encode_decision
-from agents.records import Decision, ReplicaView, Trial
+from agents.records import Decision, ReplicaView
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
 from infra.observability.stage_metrics import DecideMetrics
@@ -64,7 +64,7 @@ def test_a_number_that_is_no_longer_known_has_no_series() -> None:
     meter = PrometheusMeter(strict=True)
     metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
     metrics(emission(decision("a", 1)))
-    gauges = ("p_miss", "p_miss_allowed", "replicas_ready", "replicas_wanted")
+    gauges = ("p_miss", "miss_share", "miss_share_allowed", "replicas_ready", "replicas_wanted")
     assert told(meter, *gauges).keys() == {f"{name} a" for name in gauges}
     assert told(meter, "telemetry_coverage_ratio") == {
         "telemetry_coverage_ratio a": decision("a", 1).inputs.coverage_ratio
@@ -84,22 +84,11 @@ def test_what_is_allowed_and_commanded_follows_the_decisions() -> None:
     for step, mode in enumerate(("act", "observe", "act")):
         made = decision("a", step, mode=mode)
         metrics(emission(made))
-        assert told(meter, "p_miss_allowed", "acting") == {
-            "p_miss_allowed a": made.risk.epsilon,
+        assert told(meter, "miss_share", "miss_share_allowed", "acting") == {
+            "miss_share a": made.risk.miss_share[str(made.replicas.final)],
+            "miss_share_allowed a": 1.0 - made.risk.objective,
             "acting a": float(mode == "act"),
         }
-
-
-def test_a_count_on_trial_is_held_to_what_is_hoped_for_and_any_other_to_its_own_risk() -> None:
-    made = decision("a", 1)
-    final = made.replicas.final
-    assert final is not None
-    meter = PrometheusMeter(strict=True)
-    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
-    for tried, risk in ((final, 0.002), (final - 1, made.risk.p_miss[str(final)])):
-        trial = Trial(tried, 0.002, 0.001, 0.0, 0.5)
-        metrics(emission(replace(made, risk=replace(made.risk, trial=trial))))
-        assert told(meter, "p_miss") == {"p_miss a": risk}
 
 
 async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:

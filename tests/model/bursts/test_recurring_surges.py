@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.bursts.kernel import period_chains, usual_level
-from model.bursts.recurring import PERIODS_MS, RecurringSurges
+from model.bursts.recurring import PERIODS_MS, RecurringSurges, Surge, find_recurrences
 
 STEP_MS, LENGTH, MINUTE_MS, HOUR_MS = 15_000, 128, 60_000, 3_600_000
 START_MS = 1_763_636_400_000  # on the hour
@@ -237,3 +237,43 @@ def test_what_stands_out_is_what_the_definition_says(
 def test_periods_are_those_of_clocks() -> None:
     assert all((7 * 24 * HOUR_MS) % period == 0 for period in PERIODS_MS)
     assert list(PERIODS_MS) == sorted(set(PERIODS_MS))
+
+
+def surge_at(start_ms: float) -> Surge:
+    start_ms = int(start_ms) // STEP_MS * STEP_MS
+    return Surge(start_ms, start_ms + 540_000, 0.1, (8.0, 800.0))
+
+
+# Hours of a day whose load surges at :02 or :32, at a quarter of the half hours and in no other order.
+AT_MARKS = (2, 3.5, 6, 7, 9.5, 11, 13.5, 14, 17.5, 19.5, 20.5)
+
+
+def test_surges_that_begin_at_some_half_hours_are_expected_at_each_as_often_as_they_came() -> None:
+    surges = [surge_at(START_MS + (hour * 60 + 2) * MINUTE_MS) for hour in AT_MARKS]
+    recurrences = find_recurrences(surges, STEP_MS)
+    (marks,) = [found for found in recurrences if found.at_marks]
+    assert (marks.period_ms, len(marks.surges)) == (30 * MINUTE_MS, len(AT_MARKS))
+    newest_ms = surges[-1].start_ms
+    came = len(AT_MARKS) / (1 + 2 * (AT_MARKS[-1] - AT_MARKS[0]))
+    assert marks.chance(newest_ms + 20 * MINUTE_MS) == pytest.approx(came, rel=0.15)
+    assert marks.chance(newest_ms + 10 * HOUR_MS) < marks.chance(newest_ms + HOUR_MS)
+    assert marks.chance(newest_ms + 14 * 24 * HOUR_MS) == 0.0
+
+
+def test_a_surge_that_a_chain_expects_is_not_expected_a_second_time_at_a_mark() -> None:
+    hours = (0.5, 3, 4, 5, 6, 7, 7.5)
+    surges = [surge_at(START_MS + hour * HOUR_MS) for hour in hours]
+    remembered = RecurringSurges.restore([[], *([s.start_ms, s.end_ms, s.spread, *s.extra] for s in surges)])
+    assert {found.at_marks for found in remembered.recurrences(STEP_MS)} == {False, True}
+    now_ms = START_MS + round(7.8 * HOUR_MS)
+    expected = sorted(one.start_ms for one in remembered.expected(now_ms, now_ms + HOUR_MS, STEP_MS))
+    assert len(expected) == len(set(expected))
+
+
+@pytest.mark.parametrize("number", [4, 8, 16])
+def test_surges_at_any_time_hardly_ever_begin_at_marks(number: int) -> None:
+    rng, found = random.Random(7), 0
+    for _ in range(300):
+        starts = sorted(START_MS + rng.uniform(0, 24 * HOUR_MS) for _ in range(number))
+        found += any(one.at_marks for one in find_recurrences([surge_at(start) for start in starts], STEP_MS))
+    assert found <= 0.03 * 300

@@ -1,7 +1,8 @@
-"""Laws of the error budget and of the risk that follows it."""
+"""Laws of the error budget and of the price of a missed request that follows from it."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import msgspec
@@ -12,131 +13,186 @@ from hypothesis import strategies as st
 from model.calibration.budget import ErrorBudget
 
 HOUR_MS = 3_600_000
-slots = st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1)), min_size=1, max_size=30)
+STEP_MS = 15_000
+GOAL = 0.6
+OBJECTIVE = 0.99
+slots = st.lists(st.tuples(st.floats(0, 1e4, width=32), st.floats(0, 1)), min_size=1, max_size=30)
+objectives = st.sampled_from([0.5, 0.9, 0.99, 0.999, 1.0])
+FIRST_PRICE = ErrorBudget().miss_price(OBJECTIVE)
 
 
-def budget(*seen: tuple[float, float]) -> ErrorBudget:
-    b = ErrorBudget()
-    for k, (requests, miss_ratio) in enumerate(seen):
-        b.observe(15_000 * (k + 1), requests, miss_ratio)
-    return b
+def seen(
+    budget: ErrorBudget, *told: tuple[float | None, float | None], first: int = 1, objective: float = OBJECTIVE
+) -> ErrorBudget:
+    """With slots of 15 s: requests, and the share of them that missed."""
+    for k, (requests, miss_ratio) in enumerate(told, first):
+        budget.observe(STEP_MS * k, requests, miss_ratio, objective, GOAL)
+    return budget
 
 
-def test_before_any_evidence_what_is_declared_holds() -> None:
-    assert ErrorBudget().scaled_by_budget(0.01, 0.99) == pytest.approx(0.01)
-    assert ErrorBudget().left_ratio(0.99) == pytest.approx(0.5)
+def steady(miss_ratio: float, minutes: float, *, step_s: float = 15.0, rate: float = 20.0) -> ErrorBudget:
+    """A constant share of misses at a constant rate of requests."""
+    budget = ErrorBudget()
+    for k in range(round(minutes * 60 / step_s) + 1):
+        budget.observe(round((k + 1) * step_s * 1000), rate * step_s, miss_ratio, OBJECTIVE, GOAL)
+    return budget
 
 
-def test_an_untouched_budget_allows_more_and_a_spent_one_less() -> None:
-    assert budget((1e8, 0.0)).scaled_by_budget(0.001, 0.99) == pytest.approx(0.008, rel=0.01)
-    assert budget((1e8, 0.0)).scaled_by_budget(0.6, 0.99) == pytest.approx(0.9)
-    assert budget((1e8, 0.01)).scaled_by_budget(0.01, 0.99) == pytest.approx(0.005, rel=0.01)
-    assert budget((1e7, 0.5)).scaled_by_budget(0.01, 0.99) == pytest.approx(0.005)
-    assert budget((1e7, 0.0)).scaled_by_budget(0.95, 0.99) == 0.95
-    dared = [budget((1e6, miss)).scaled_by_budget(0.01, 0.99) for miss in (0.0, 0.002, 0.004, 0.006, 0.01, 0.1)]
-    assert dared == sorted(dared, reverse=True)
-    assert dared[0] > 0.01 > dared[-2]
+def price(budget: ErrorBudget) -> float:
+    return budget.miss_price(OBJECTIVE)
 
 
-def test_quiet_hours_are_needed_before_more_is_dared() -> None:
-    assert budget((1e3, 0.0)).scaled_by_budget(0.1, 0.99) == pytest.approx(0.1, rel=0.06)
-    assert budget((2e4, 0.0)).scaled_by_budget(0.1, 0.99) < 0.21 < budget((4e5, 0.0)).scaled_by_budget(0.1, 0.99)
+# What is left.
 
 
-def test_doubts_are_tried_once_a_quarter_is_to_spare_and_not_while_misses_burn() -> None:
-    assert ErrorBudget().exploration(0.5, 0.99) == 0.0
-    assert budget((1e6, 0.005)).exploration(0.5, 0.99) == pytest.approx(0.0, abs=1e-9)
-    assert budget((2e4, 0.0)).exploration(0.5, 0.99) == 0.0
-    quiet = budget((4e4, 0.0))
-    assert quiet.exploration(0.5, 0.99) == 0.5
-    quiet.observe(HOUR_MS, 1e4, 0.05)
-    assert quiet.exploration(0.5, 0.99) == 0.0
+def test_before_any_evidence_half_is_left() -> None:
+    assert ErrorBudget().left_ratio(OBJECTIVE) == pytest.approx(0.5)
 
 
-def test_misses_that_no_longer_burn_do_not_tighten_and_a_fresh_burn_ends_the_ease() -> None:
-    burnt = budget((1e5, 0.1))
-    assert burnt.scaled_by_budget(0.01, 0.99) < 0.01
-    for minute in range(1, 181):
-        burnt.observe(15_000 + minute * 60_000, 600.0, 0.0)
-    assert burnt.left_ratio(0.99) < 0
-    assert burnt.scaled_by_budget(0.01, 0.99) == pytest.approx(0.01)
-    quiet = budget((1e6, 0.0))
-    eased = quiet.scaled_by_budget(0.01, 0.99)
-    quiet.observe(HOUR_MS, 1e4, 0.05)
-    assert quiet.left_ratio(0.99) > 0.9
-    assert quiet.scaled_by_budget(0.01, 0.99) == pytest.approx(0.01) != pytest.approx(eased)
-
-
-def test_a_few_fresh_misses_end_the_ease_by_and_by() -> None:
-    """One request missed of a slow service must not switch from one fleet to another."""
-    dared = []
-    for missed in range(40):
-        b = budget((1e6, 0.0))
-        b.observe(3 * HOUR_MS, 2_000.0, missed / 2_000.0)
-        dared.append(b.scaled_by_budget(0.01, 0.99))
-    assert dared == sorted(dared, reverse=True)
-    assert dared[0] > 0.05
-    assert dared[-1] == pytest.approx(0.01)
-    assert max(before / after for before, after in pairwise(dared)) < 1.3
-
-
-@settings(max_examples=60, deadline=None)
-@given(slots, st.floats(0.001, 0.5), st.floats(0.9, 0.9999))
-def test_more_misses_never_allow_more_risk(seen: list[tuple[float, float]], declared: float, objective: float) -> None:
-    worse = [(requests, min(1.0, miss + 0.1)) for requests, miss in seen]
-    assert budget(*worse).scaled_by_budget(declared, objective) <= budget(*seen).scaled_by_budget(
-        declared, objective
-    ) * (1 + 1e-12)
-    assert 0 < budget(*seen).scaled_by_budget(declared, objective) <= max(declared, 0.9)
+def test_what_is_left_falls_with_the_misses() -> None:
+    left = [seen(ErrorBudget(), (1e7, miss)).left_ratio(OBJECTIVE) for miss in (0.0, 0.002, 0.01, 0.1)]
+    assert left == pytest.approx([1.0, 0.8, 0.0, -9.0], abs=0.02)
 
 
 def test_old_misses_fade() -> None:
-    b = budget((1e6, 0.02))
-    before = b.left_ratio(0.99)
+    budget = seen(ErrorBudget(), (1e6, 0.02))
+    before = budget.left_ratio(OBJECTIVE)
     for hour in range(1, 49):
-        b.observe(15_000 + hour * HOUR_MS, 1e4, 0.0)
-    assert before < 0 < b.left_ratio(0.99)
+        budget.observe(STEP_MS + hour * HOUR_MS, 1e4, 0.0, OBJECTIVE, GOAL)
+    assert before < 0 < budget.left_ratio(OBJECTIVE)
+
+
+# The price of a missed request.
+
+
+def test_the_first_price_is_higher_for_a_stricter_objective() -> None:
+    prices = [ErrorBudget().miss_price(objective) for objective in (0.0, 0.9, 0.99, 0.999)]
+    assert prices == pytest.approx([1.2, 12.0, 120.0, 1200.0])
+    assert math.isfinite(ErrorBudget().miss_price(1.0))
+
+
+def test_the_price_rises_with_misses_above_the_goal_and_falls_below_it() -> None:
+    goal = GOAL * (1.0 - OBJECTIVE)
+    assert price(steady(goal, 30.0)) == pytest.approx(FIRST_PRICE, rel=1e-9)
+    prices = [price(steady(factor * goal, 20.0)) for factor in (0.0, 0.5, 1.0, 1.5, 2.0)]
+    assert all(a < b for a, b in pairwise(prices))
+    # After twenty minutes with all of the misses allowed the logarithm has risen by what they are above the goal.
+    assert math.log(price(steady(1.0 - OBJECTIVE, 20.0)) / FIRST_PRICE) == pytest.approx(1.0 - GOAL, rel=1e-6)
+    assert math.log(price(steady(0.0, 20.0)) / FIRST_PRICE) == pytest.approx(-GOAL, rel=1e-6)
+
+
+def test_what_a_surge_missed_is_paid_back_and_the_price_comes_down_again() -> None:
+    budget, prices = ErrorBudget(), []
+    for k in range(400):
+        miss_ratio = 0.05 if 40 <= k < 50 else 0.0 if k >= 50 else GOAL * (1.0 - OBJECTIVE)
+        seen(budget, (300.0, miss_ratio), first=k + 1)
+        prices.append(price(budget))
+    assert prices[49] > 1.5 * prices[39] == pytest.approx(1.5 * FIRST_PRICE)
+    assert all(a >= b for a, b in pairwise(prices[50:]))
+    assert prices[-1] < FIRST_PRICE
+
+
+@settings(max_examples=60, deadline=None)
+@given(slots, objectives, st.floats(0.01, 1.0))
+def test_the_price_is_bounded_whatever_is_seen(told: list[tuple[float, float]], objective: float, goal: float) -> None:
+    budget, before = ErrorBudget(), ErrorBudget().miss_price(objective)
+    first = before
+    for k, (requests, miss_ratio) in enumerate(told, 1):
+        budget.observe(STEP_MS * k, requests, miss_ratio, objective, goal)
+        now = budget.miss_price(objective)
+        assert first / 2.0 * (1 - 1e-9) <= now <= first * 4.0 * (1 + 1e-9)
+        assert now <= before * math.exp(0.35) * (1 + 1e-9), "one slot raises it by a limited part"
+        before = now
+
+
+def test_the_bounds_are_reached_and_left_again() -> None:
+    dear = steady(1.0, 30.0)
+    assert price(dear) == pytest.approx(4.0 * FIRST_PRICE)
+    cheap = steady(0.0, 600.0)
+    assert price(cheap) == pytest.approx(FIRST_PRICE / 2.0)
+    cheap.observe(10 * HOUR_MS + 2 * STEP_MS, 300.0, 1.0, OBJECTIVE, GOAL)
+    assert price(cheap) > FIRST_PRICE / 2.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(slots, st.floats(0.9, 0.9999))
+def test_more_misses_never_lower_the_price(told: list[tuple[float, float]], objective: float) -> None:
+    worse = [(requests, min(1.0, miss + 0.1)) for requests, miss in told]
+    prices = [seen(ErrorBudget(), *each, objective=objective).miss_price(objective) for each in (told, worse)]
+    assert prices[0] <= prices[1] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("miss_ratio", [0.0, 0.003, 0.012])
+@pytest.mark.parametrize("minutes", [2.0, 10.0, 60.0])
+def test_the_price_does_not_depend_on_the_length_of_slots(miss_ratio: float, minutes: float) -> None:
+    short, long = (price(steady(miss_ratio, minutes, step_s=step_s)) for step_s in (5.0, 15.0))
+    assert short == pytest.approx(long, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slots_of_five_seconds_move_the_price_as_those_of_fifteen_under_a_varying_load(seed: int) -> None:
+    """A wave of an hour, with a share of misses that follows it."""
+    prices = []
+    for step_s in (5.0, 15.0):
+        budget = ErrorBudget()
+        for k in range(round(7_200 / step_s) + 1):
+            wave = math.sin(2.0 * math.pi * (k + 0.5) * step_s / 3_600.0 + seed)
+            requests, missed = step_s * (20.0 + 10.0 * wave), 0.006 + 0.005 * wave
+            budget.observe(round((k + 1) * step_s * 1000), requests, missed, OBJECTIVE, GOAL)
+        prices.append(price(budget))
+    assert prices[0] == pytest.approx(prices[1], rel=0.04)
+
+
+# What is not observed, and restarts.
 
 
 @pytest.mark.parametrize("bad", [(None, 0.1), (5.0, None), (float("nan"), 0.1), (5.0, float("inf")), (-1.0, 0.5)])
 def test_what_was_not_observed_changes_nothing(bad: tuple[float | None, float | None]) -> None:
-    b = ErrorBudget()
-    b.observe(15_000, *bad)
-    assert b.left_ratio(0.99) == ErrorBudget().left_ratio(0.99)
-    b.observe(15_000, 1e6, 0.5)
-    assert b.left_ratio(0.99) == ErrorBudget().left_ratio(0.99)
+    budget = seen(ErrorBudget(), (300.0, 0.02), bad)
+    known = seen(ErrorBudget(), (300.0, 0.02))
+    assert price(budget) == price(known)
+    assert budget.left_ratio(OBJECTIVE) == pytest.approx(known.left_ratio(OBJECTIVE), rel=1e-3)
+
+
+def test_a_slot_that_is_not_newer_than_the_last_changes_nothing() -> None:
+    budget = seen(ErrorBudget(), (300.0, 0.02), (300.0, 0.02))
+    before = budget.snapshot()
+    for end_ts_ms in (STEP_MS, 2 * STEP_MS):
+        budget.observe(end_ts_ms, 1e6, 0.5, OBJECTIVE, GOAL)
+    assert budget.snapshot() == before
 
 
 @settings(max_examples=30, deadline=None)
-@given(slots, slots)
+@given(slots, slots, objectives)
 def test_a_restored_budget_goes_on_with_the_same_bits(
-    first: list[tuple[float, float]], then: list[tuple[float, float]]
+    first: list[tuple[float, float]], then: list[tuple[float, float]], objective: float
 ) -> None:
-    straight = budget(*first, *then)
-    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(budget(*first).snapshot()))
-    resumed = ErrorBudget.restore(stored)
-    for k, (requests, miss_ratio) in enumerate(then):
-        resumed.observe(15_000 * (len(first) + k + 1), requests, miss_ratio)
+    straight = seen(ErrorBudget(), *first, *then, objective=objective)
+    half = seen(ErrorBudget(), *first, objective=objective)
+    resumed = ErrorBudget.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(half.snapshot())))
+    assert resumed.miss_price(objective) == half.miss_price(objective)
+    seen(resumed, *then, first=len(first) + 1, objective=objective)
     assert resumed.snapshot() == straight.snapshot()
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"v": 1, "requests": 1e6, "misses": 5e3, "last_ts_ms": STEP_MS},
+        # Version 2 counted over a day and over ten minutes.
+        {"v": 2, "requests": [1e6, 1e4], "misses": [5e3, 100.0], "last_ts_ms": STEP_MS},
+    ],
+    ids=["version 1", "version 2"],
+)
+def test_counts_of_earlier_releases_are_read_and_their_price_is_the_first(stored: dict[str, object]) -> None:
+    budget = ErrorBudget.restore(stored)
+    assert budget.left_ratio(OBJECTIVE) == seen(ErrorBudget(), (1e6, 0.005)).left_ratio(OBJECTIVE)
+    assert price(budget) == FIRST_PRICE
+    seen(budget, (300.0, 0.05), first=2)
+    assert price(budget) > FIRST_PRICE
+
+
 def test_other_versions_are_refused_and_none_starts_anew() -> None:
-    with pytest.raises(ValueError, match="version 3"):
-        ErrorBudget.restore({"v": 3})
-    first = ErrorBudget.restore({"v": 1, "requests": 1e6, "misses": 5e3, "last_ts_ms": 15_000})
-    assert first.left_ratio(0.99) == budget((1e6, 0.005)).left_ratio(0.99)
+    with pytest.raises(ValueError, match="version 4"):
+        ErrorBudget.restore({"v": 4})
     assert ErrorBudget.restore({}).snapshot() == ErrorBudget().snapshot()
-
-
-@given(slots)
-def test_what_was_asked_before_a_slot_does_not_count_after_it(seen: list[tuple[float, float]]) -> None:
-    """What a plan asks of a budget is kept until the next slot."""
-    asked = ErrorBudget()
-    for k, (requests, miss_ratio) in enumerate(seen):
-        asked.scaled_by_budget(0.01, 0.99)
-        asked.observe(15_000 * (k + 1), requests, miss_ratio)
-    assert (
-        asked.scaled_by_budget(0.01, 0.99)
-        == budget(*seen).scaled_by_budget(0.01, 0.99)
-        == asked.scaled_by_budget(0.01, 0.99)
-    )

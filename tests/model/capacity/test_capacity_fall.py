@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 
 import msgspec
+import numpy as np
 import pytest
 
 from model.capacity.evidence import LoadEvidence
+from model.capacity.grid import SPACING
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 
 STEP_S, RATE, HEADROOM = 15.0, 16.0, 1.58  # above capacity half of the requests miss, then they queue
@@ -103,3 +105,19 @@ def test_a_share_of_counts_is_replaced_by_that_of_others() -> None:
     assert these.cells.T.tolist() == [[300.0, 75.0, 15.0], [320.0, 10.0, 0.0]]
     assert these.total == 100.0
     assert those.total == 40.0
+
+
+def test_what_was_believed_before_a_fall_moves_with_the_unit_of_the_evidence() -> None:
+    """A new belief in the costs of an engine makes the unit smaller by twenty places of the lattice."""
+    service = Service(lambda slot: 0.3 if slot >= BEFORE else 2.0, 2.0)
+    service.posterior.revalue(math.exp(24 * SPACING), 0.0)
+    service.run(BEFORE + 20)
+    posterior = service.posterior
+    stored = posterior.snapshot()
+    posterior.revalue(math.exp(4 * SPACING), -20 * SPACING)
+    moved = posterior.snapshot()
+    for before, after in ((stored, moved), (stored["fall"], moved["fall"])):
+        counts = before.get("before", [before.get("bins")]), after.get("before", [after.get("bins")])
+        old, new = (np.frombuffer(one[0], "<i2") for one in counts)
+        assert (new == old + 20).all()
+    assert moved["fall"]["log_before"] == pytest.approx(stored["fall"]["log_before"] + 20 * SPACING)

@@ -11,8 +11,6 @@ from model.capacity.evidence import BINS, LoadEvidence
 
 weights = st.floats(0.0, 50.0, width=32)
 additions = st.lists(st.tuples(st.floats(-20.0, BINS + 20.0), weights, weights), max_size=12)
-places, shifts = st.floats(100.0, 400.0), st.floats(-60.0, 200.0)
-shifted = st.lists(st.tuples(places, weights, weights, shifts), min_size=1, max_size=12)
 
 
 def made(added: list[tuple[float, float, float]]) -> LoadEvidence:
@@ -78,54 +76,21 @@ def test_what_was_restored_goes_on_with_the_same_bits(
 
 
 @given(additions, st.integers(-BINS - 5, BINS + 5))
-def test_where_no_other_unit_was_told_all_move_alike(added: list[tuple[float, float, float]], shift: int) -> None:
+def test_all_counts_move_alike(added: list[tuple[float, float, float]], shift: int) -> None:
     evidence = made(added)
-    moved = evidence.converted(shift)
+    moved = evidence.shifted(shift)
     bins, counts = (np.frombuffer(b, t) for b, t in zip(evidence.stored(), ("<i2", "<f4"), strict=True))
     bins_moved, counts_moved = (np.frombuffer(b, t) for b, t in zip(moved.stored(), ("<i2", "<f4"), strict=True))
     inside = (bins + shift >= 0) & (bins + shift < BINS)
     assert (bins_moved == bins[inside] + shift).all()
     assert (counts_moved.reshape(2, -1) == counts.reshape(2, -1)[:, inside]).all()
     if inside.all():
-        assert moved.converted(-shift).stored() == evidence.stored()
+        assert moved.shifted(-shift).stored() == evidence.stored()
 
 
-@given(shifted, st.floats(0.1, 1.0))
-def test_each_count_is_where_its_own_load_was_in_the_other_unit(
-    added: list[tuple[float, float, float, float]], keep: float
-) -> None:
-    evidence, ours, others = LoadEvidence(), LoadEvidence(), LoadEvidence()
-    for place, good, missed, shift in added:
-        evidence.add(place, good, missed, shift)
-        ours.add(place, good, missed)
-        others.add(place + shift, good, missed)
-    for one in (evidence, ours, others):
-        one.fade(keep)
-    converted = evidence.converted(7)
-    assert evidence.stored() == ours.stored() + others.stored()
-    assert converted.stored() == others.stored() + ours.stored()
-    assert LoadEvidence.of(converted.stored()).converted(-7).stored() == evidence.stored()
-    copied = evidence.copy()
-    copied.fade(0.5)
-    assert evidence.stored() == ours.stored() + others.stored()
-
-
-def test_what_came_before_the_other_unit_was_told_is_as_far_away_as_the_first_that_is() -> None:
-    evidence = made([(300.0, 8.0, 1.0)])
-    evidence.add(310.0, 2.0, 0.0, 50.0)
-    evidence.add(320.0, 4.0, 0.0)  # not told: not counted there
-    evidence.add(310.0, 4.0, 0.0, 60.0)
-    cells = evidence.converted(0).cells
-    assert cells[:2].T.tolist() == [[350.0, 8.0], [360.0, 2.0], [370.0, 4.0]]
-    assert cells[2].sum() == 1.0
-
-
-def test_shares_are_replaced_in_both_units() -> None:
-    these, those = LoadEvidence(), LoadEvidence()
-    these.add(300.0, 100.0, 20.0, 50.0)
-    those.add(320.0, 40.0, 0.0, 90.0)
-    these.replace(0.25, those)
-    assert these.converted(0).cells.T.tolist() == [[350.0, 75.0, 15.0], [410.0, 10.0, 0.0]]
+def test_counts_in_another_unit_of_an_earlier_release_are_left_behind() -> None:
+    evidence, other = made([(300.0, 8.0, 1.0)]), made([(350.0, 8.0, 1.0)])
+    assert LoadEvidence.of([*evidence.stored(), *other.stored()]).stored() == evidence.stored()
 
 
 def test_little_is_forgotten_and_a_damaged_store_refused() -> None:

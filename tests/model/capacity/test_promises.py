@@ -55,9 +55,9 @@ def test_only_a_queue_too_long_for_all_is_said_to_be_one() -> None:
 weights = st.floats(0.0, 50.0, width=32)
 owners = st.sampled_from((UNTOLD, TTFT, TPOT, BOTH))
 places = st.floats(100.0, 400.0) | st.sampled_from((250.0, 251.0, 700.0))
-added = st.tuples(st.just("add"), places, weights, weights, st.none() | st.floats(-60.0, 200.0), owners)
+added = st.tuples(st.just("add"), places, weights, weights, owners)
 faded = st.tuples(st.just("fade"), st.floats(0.0, 1.0))
-others = st.sampled_from(("store", "copy", "convert", "move")).map(lambda name: (name,))
+others = st.sampled_from(("store", "copy", "move up", "move down")).map(lambda name: (name,))
 replaced = st.tuples(st.just("replace"), st.floats(0.0, 1.0))
 steps = st.lists(added | faded | others | replaced, max_size=25)
 
@@ -68,18 +68,18 @@ def lived(history: list[tuple[object, ...]], told: bool) -> LoadEvidence:
     for name, *what in history:
         match name:
             case "add":
-                place, good, missed, shift, by = what
-                evidence.add(place, good, missed, shift, by if told else UNTOLD)  # type: ignore[arg-type]
+                place, good, missed, by = what
+                evidence.add(place, good, missed, by if told else UNTOLD)  # type: ignore[arg-type]
             case "fade":
                 evidence.fade(float(what[0]))  # type: ignore[arg-type]
             case "store":
                 evidence = LoadEvidence.of(evidence.stored(), evidence.stored_promises())
             case "copy":
                 before = evidence.copy()
-            case "convert":
-                evidence = evidence.converted(7)
-            case "move":
-                evidence = evidence.converted(-3)
+            case "move up":
+                evidence = evidence.shifted(7)
+            case "move down":
+                evidence = evidence.shifted(-3)
             case "replace":
                 evidence.replace(float(what[0]), before)  # type: ignore[arg-type]
     return evidence
@@ -88,7 +88,7 @@ def lived(history: list[tuple[object, ...]], told: bool) -> LoadEvidence:
 @given(steps)
 def test_what_missed_a_promise_stays_beside_what_missed_any(history: list[tuple[object, ...]]) -> None:
     evidence = lived(history, told=True)
-    for unit in (evidence, evidence.converted(0)):
+    for unit in (evidence, evidence.shifted(5)):
         cells = unit.cells_by_promise
         assert (cells[3:] >= 0.0).all()
         assert (cells[3:] <= cells[2]).all()

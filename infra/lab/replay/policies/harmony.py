@@ -104,8 +104,8 @@ def acting_early(guards: GuardLimits) -> GuardLimits:
 
 
 _SHIPPED_GUARDS: Final = acting_early(GuardLimits())
-# Fast ones: removing a replica is a risk-weighed choice of its own (the guard `release`), so little slows it down
-# further. Slow ones: as calm as many an operator sets an HPA.
+# Fast ones: a plan prices what fewer replicas would miss from now on, so little slows removal down further. Slow
+# ones: as calm as many an operator sets an HPA.
 REPLAY_GUARDS: Final = {
     "fast": replace(_SHIPPED_GUARDS, stabilization_down_s=60.0, down_ratio=1.0),
     "shipped": _SHIPPED_GUARDS,
@@ -122,10 +122,8 @@ HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, s.start_ts_ms)),
     "harmony-fixed-capacity": Variant(state_override=declared_capacity),
     "harmony-fixed-lead": Variant(state_override=declared_lead_time),
-    "harmony-unverified": Variant(policy={"paths_verify": Policy().paths_screen}),
     "harmony-no-recurrence": Variant(policy={"recurring_surges": False}),
     "harmony-no-jumps": Variant(policy={"jumps": False}),
-    "harmony-no-trials": Variant(policy={"doubt_ratio": 0.0}),
 }
 
 

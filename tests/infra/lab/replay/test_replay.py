@@ -59,9 +59,7 @@ def test_a_load_test_finds_what_the_engine_carries() -> None:
 
 def test_harmony_is_the_same_twice_and_follows_the_load() -> None:
     s = setting(step_s=5.0, initial_replicas=2)
-    make = harmony_controller(
-        HARMONY_VARIANTS["harmony"], 1.5, {"epsilon": 0.05, "paths_verify": 256, "paths_screen": 64}
-    )
+    make = harmony_controller(HARMONY_VARIANTS["harmony"], 1.5, {"epsilon": 0.05, "paths_screen": 64})
     first, again = simulate(s, make, 0), simulate(s, make, 0)
     counts = [(r.command_s, r.ready_s, r.drain_s) for r in first.replicas]
     assert str(counts) == str([(r.command_s, r.ready_s, r.drain_s) for r in again.replicas])

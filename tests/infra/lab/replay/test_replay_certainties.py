@@ -42,7 +42,7 @@ def test_decisions_rest_on_what_the_planner_was_told(name: str, capacity_is_fixe
     variant, declared_rps = HARMONY_VARIANTS[name], 1.1
     cluster = Cluster(s.profile, s.initial_replicas, s.lead_time(0), s.objective)
     cluster.feed(s.load.arrivals)
-    policy = policy_of(s, declared_rps, paths_verify=256, paths_screen=64)
+    policy = policy_of(s, declared_rps, paths_screen=64)
     controller = HarmonyController(s, cluster, policy, variant.forecaster(s), 0, variant.state_override)
     while controller.next_s < 400.0:
         cluster.advance(controller.next_s)

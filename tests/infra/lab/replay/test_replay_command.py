@@ -158,7 +158,6 @@ def test_the_command_tells_what_is_possible_where_nothing_announces_a_jump(tmp_p
         (["--rate", "nowhere.csv"], "cannot be read"),
         (["--rate", "ramp", "--plot-risk", "risk.bmp"], "must end in .png"),
         (["--rate", "ramp", "--no-tune", "--epsilon", "5"], "--epsilon must be between 0 and 1"),
-        (["--rate", "ramp", "--epsilon", "0.05"], "give --no-tune"),
         (["--rate", "ramp", "--faults", "gap@1"], "--faults must be of gap, silent, frozen, delayed"),
         (["--rate", "ramp", "--told-capacity", "half"], "--told-capacity must be times of the load test's figure"),
         (["--rate", "ramp", "--told-capacity", "2:9"], "a factor of 1.01 to 2.5 that it may be off by, got '2:9'"),
