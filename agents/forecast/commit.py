@@ -9,11 +9,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from agents.policy import Policy, Unit, WorkloadSpec, check_fleet
+from agents.policy import UNIT_OF, Policy, Unit, WorkloadSpec, check_fleet
 from agents.workload.signals import SilentSources
 from agents.workload.slo_classes import NO_CLASSES, Classes, ClassesSnapshot
 from agents.workload.state import GpuTypeState, LearnedState, new_capacity, new_law, spec_of, store_gpu_type
-from agents.workload.units import declared_capacity, unit_of
+from agents.workload.units import declared_capacity
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
 from model.calibration.budget import ErrorBudget
@@ -152,7 +152,7 @@ def restore_state(workload: str, snapshot: StateSnapshot, policy: Policy) -> Lea
 def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy) -> LearnedState:
     spec, declared = spec_of(workload, policy)
     snapshot = _switch_gpu_type(snapshot, spec)
-    loads, unit = snapshot.event_loads, unit_of(spec)
+    loads, unit = snapshot.event_loads, UNIT_OF[spec.role]
     if snapshot.unit == unit:
         capacity = CapacityPosterior.restore(
             snapshot.capacity, declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective

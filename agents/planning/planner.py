@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,9 +114,10 @@ def warm_up() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the rows of a call share; `demand` is [B, H, S]."""
+    """What the rows of a call share; `demand` and `load`, the demand in requests as heavy as now, are [B, H, S]."""
 
     demand: NDArray[np.float32]
+    load: NDArray[np.float32]
     capacities: CapacityTable
     leads: LeadTable
     policy: Policy
@@ -167,7 +168,13 @@ def reactive_replicas(request: PlanInput, commit_s: float) -> int | None:
 
 
 def plan(
-    requests: Sequence[PlanInput], paths: Tensor, policy: Policy, *, indicator: int = 0, delay_s: float = 0.0
+    requests: Sequence[PlanInput],
+    paths: Tensor,
+    policy: Policy,
+    *,
+    indicator: int = 0,
+    delay_s: float = 0.0,
+    work: Mapping[int, NDArray[np.float32]] | None = None,
 ) -> list[PlanResult]:
     """Plan every workload of a batch.
 
@@ -176,6 +183,7 @@ def plan(
         paths: float [B, S, H, N], joint sample paths aligned with `requests`.
         indicator: column of N that is the arrival rate.
         delay_s: time from the origin until a command is given, which the lead time does not hold.
+        work: by row, work of a request in parts of its present work, float32 [H, S]; others stay as they are.
 
     Returns:
         One result per request, in order.
@@ -193,7 +201,12 @@ def plan(
         raise ValueError(f"paths have {paths.shape[3]} indicators, there is no number {indicator}")
     demand = paths[..., indicator].detach().to("cpu", torch.float32).transpose(1, 2).contiguous().numpy()
     capacities, leads = CapacityTable.of([r.capacity for r in requests]), LeadTable.of([r.lead for r in requests])
-    batch = _Batch(demand, capacities, leads, policy, requests[0].step_ms / 1000.0, delay_s)
+    load = demand
+    if work:
+        load = demand.copy()
+        for b, parts in work.items():
+            load[b] *= parts
+    batch = _Batch(demand, load, capacities, leads, policy, requests[0].step_ms / 1000.0, delay_s)
     facts = zip(
         requests,
         capacities.known,
@@ -269,7 +282,7 @@ def _problem(rows: Sequence[_Row], proposals: Sequence[dict[str, int]], batch: _
     for b, counts in enumerate(count_lists):
         others[b, : len(counts)] = counts
     return PlanProblem(
-        demand=batch.demand,
+        demand=batch.load,
         row=at,
         log_first=batch.capacities.log_first[at],
         spacing=SPACING,

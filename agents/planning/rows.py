@@ -22,7 +22,9 @@ from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
 from agents.workload.signals import residence_s
 from agents.workload.slo_classes import promise_capacities
 from agents.workload.state import LearnedState, Subject
-from agents.workload.units import demand_column, load_factor
+from agents.workload.units import demand_column, demand_columns, load_factor
+from model.bursts.mixes import ROWS as MIX_ROWS
+from model.bursts.mixes import work_paths
 from model.calibration.trust import PendingForecast
 from model.numerics import decayed_mean, exponential_averages
 from streams.windows.coarse import COARSE_STEP_MS
@@ -109,13 +111,44 @@ class RowPlanner:
         groups = [[row.request for row in classes] or [request] for classes, request in zip(rows, inputs, strict=True)]
         at = [b for b, requests in enumerate(groups) for _ in requests]
         flat = [request for requests in groups for request in requests]
-        answers = iter(plan(flat, load[at][..., None] if len(at) > len(load) else load[..., None], self._policy))
+        work = self._work_paths(subjects, load.shape[2], load.shape[1], origin_ts_ms)
+        answers = iter(
+            plan(
+                flat,
+                load[at][..., None] if len(at) > len(load) else load[..., None],
+                self._policy,
+                work={row: work[b] for row, b in enumerate(at) if b in work},
+            )
+        )
         results = []
         for subject, request, classes, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
             row_results = [next(answers) for _ in classes or (request,)]
             result = bound_by(classes, row_results) if classes else row_results[0]
             results.append(self._with_last_replica(result, request, subject, arriving, origin_ts_ms))
         return results
+
+    def _work_paths(
+        self, subjects: Sequence[Subject], horizon: int, num_paths: int, origin_ts_ms: int
+    ) -> dict[int, NDArray[np.float32]]:
+        """By place among the subjects: how the work of a request may change, [H, S]."""
+        paths = {}
+        for b, subject in enumerate(subjects):
+            columns = demand_columns(subject.window.columns)
+            if subject.state.law.mix is None or min(columns) < 0:
+                continue
+            means, observed = subject.window.read_coarse(MIX_ROWS)
+            work = work_paths(
+                subject.state.law,
+                means[:, columns],
+                observed[:, columns],
+                subject.window.workload,
+                origin_ts_ms,
+                self._step_ms / 1000,
+                (horizon, num_paths),
+            )
+            if work is not None:
+                paths[b] = work
+        return paths
 
     def between(self, subject: Subject, origin_ts_ms: int) -> WorkloadPlan:
         """The last plan stands, unless the present load needs more."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from agents.policy import INDICATOR_OF, Policy, Schedule, Unit, WorkloadSpec
+from agents.policy import INDICATOR_OF, UNIT_OF, Policy, Schedule, Unit, WorkloadSpec
 from agents.records import InputFacts, Limit, WorkloadPlan
 from agents.workload.signals import SilentSources, finished_requests, idle_since, residence_s
 from agents.workload.slo_classes import NO_CLASSES, Classes, strain_of
@@ -23,7 +23,6 @@ from agents.workload.units import (
     role_miss_ratio,
     uncached_share,
     unit_evidence,
-    unit_of,
 )
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
@@ -333,7 +332,7 @@ def new_state(workload: str, policy: Policy, slot: int) -> LearnedState:
         capacity=new_capacity(spec),
         lead=LeadTimePosterior(spec.lead_time_s),
         law=new_law(spec),
-        unit=unit_of(spec),
+        unit=UNIT_OF[spec.role],
         classes=Classes() if spec.slo.classes else NO_CLASSES,
         gpu_type=spec.gpu_type,
     )

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from agents.policy import INDICATOR_OF, UNIT_OF, Unit, WorkloadSpec
+from agents.policy import INDICATOR_OF, Unit, WorkloadSpec
 from agents.workload.signals import mean_ratio
 from model.capacity.evidence import SlotEvidence
 from streams.catalogue import ARRIVAL_RATE, UNCACHED_PROMPT_RATE
@@ -30,11 +30,6 @@ SIGNIFICANT_SIGMAS: Final = 2.0
 _P95_MISSES: Final = 0.05
 # Slots whose mean is the share of the prompt tokens that is computed.
 _SHARE_SLOTS: Final = 3
-
-
-def unit_of(spec: WorkloadSpec) -> Unit:
-    """What the load of a workload is counted in, by its role."""
-    return UNIT_OF[spec.role]
 
 
 def demand_column(unit: Unit, window: Window) -> int:

@@ -55,58 +55,6 @@ def sums_of_two(values: Values, observed: Mask, one: int, other: int, slots: int
 
 
 @compiled
-def sums_of_all(
-    values: Values, observed: Mask, columns: NDArray[np.int64], slots: int, sums: NDArray[np.float64]
-) -> tuple[int, int]:
-    """Of columns [K], over the last rows in which all of them were observed.
-
-    Args:
-        sums: float64 [K], filled.
-
-    Returns:
-        The first and the last of these rows; -1 where there are none.
-    """
-    sums[:] = 0.0
-    first, last = -1, -1
-    for row in range(max(len(values) - slots, 0), len(values)):
-        all_observed = True
-        for column in columns:
-            all_observed = all_observed and observed[row, column]
-        if all_observed:
-            for k in range(len(columns)):
-                sums[k] += np.float64(values[row, columns[k]])
-            first = row if first < 0 else first
-            last = row
-    return first, last
-
-
-@compiled
-def recent_sums(
-    values: Values, observed: Mask, columns: NDArray[np.int64], waiting: int, few: int, scale: float, least: float
-) -> tuple[float, float, float, float, float]:
-    """Scaled sums of columns [4] over the last `few` rows, or over all of them where the first column's is too small.
-
-    Args:
-        columns: the last one holds the requests that run.
-        waiting: the column of those that wait, -1 without; what is not observed of it counts as none.
-        least: of the first column's sum; where all rows hold less of it, all numbers are 0.
-
-    Returns:
-        The first three columns' sums; how many requests were in the system in the first and the last row that counts.
-    """
-    sums = np.empty(len(columns))
-    for slots in (few, len(values)):
-        first, last = sums_of_all(values, observed, columns, slots, sums)
-        if first >= 0 and sums[0] * scale >= least:
-            before, now = np.float64(values[first, columns[-1]]), np.float64(values[last, columns[-1]])
-            if waiting >= 0:
-                before += np.float64(values[first, waiting]) if observed[first, waiting] else 0.0
-                now += np.float64(values[last, waiting]) if observed[last, waiting] else 0.0
-            return sums[0] * scale, sums[1] * scale, sums[2] * scale, before, now
-    return 0.0, 0.0, 0.0, 0.0, 0.0
-
-
-@compiled
 def pairwise_sum(numbers: NDArray[np.float64]) -> float:
     """What numpy says that the sum is, to the bit: eight sums side by side, stretches of more than 128 halved."""
     n = len(numbers)
@@ -223,7 +171,6 @@ def warm_up() -> None:
     """Compile or load the functions above."""
     values, observed = np.ones((2, 4), np.float32), np.ones((2, 4), np.bool_)
     sums_of_two(values, observed, 0, 1, 2)
-    recent_sums(values, observed, np.arange(4), 0, 1, 1.0, 1.0)
     finished_within(values, observed, (0, 1), (2, 1, 0, 2))
     signals(values, observed, 2, 3, 1.0, 0.5)
 
@@ -297,10 +244,6 @@ class RiskCalibration:
     def shift(self) -> float:
         """Number that is added to the logit of a computed risk before it is published (`state_risks`)."""
         return self._shift
-
-    def unshifted(self, epsilon: float) -> float:
-        """The computed risk whose published risk is `epsilon`."""
-        return _shift_logit(epsilon, -self._shift)
 
     @property
     def oldest_begin_ms(self) -> int | None:

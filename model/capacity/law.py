@@ -184,6 +184,18 @@ class EngineLaw:
         found = _limit(self.costs if costs is None else costs, self._tpot_s, prompt_tokens, output_tokens, cache_ratio)
         return ReplicaLimit(found[0], found[1], found[2], "kv_cache" if found[3] else "tpot")
 
+    def relative_work(self, prompt_tokens: Float, output_tokens: Float) -> Float | None:
+        """Work of mean requests [R] in parts of that of the present mix; None before one is known.
+
+        A request's part of the cache goes by its tokens.
+        """
+        limit, mix = self.limit(), self.mix
+        if limit is None or mix is None:
+            return None
+        rates = np.empty(len(prompt_tokens))
+        _limits(self.costs, self._tpot_s, prompt_tokens, output_tokens, mix, rates)
+        return np.asarray(limit.rate / rates)
+
     @property
     def tested_ratio(self) -> float:
         """What the load test found that a replica carries, over what the law says of the usual mix; 1: not known."""
@@ -345,6 +357,15 @@ def _limit(
         by_cache = most / (most + output_tokens * base_s / work_s)
     utilization = min(max(min(by_time, by_cache), 1.0 - _MAX_UTILIZATION), _MAX_UTILIZATION)
     return utilization / work_s, work_s, utilization, by_cache < by_time
+
+
+@compiled
+def _limits(costs: Float, tpot_s: float, prompts: Float, outputs: Float, mix: Mix, rates: Float) -> None:
+    """Requests/s [R] of a replica for mean requests of so many tokens; a request's part of a cache goes by them."""
+    tokens = max(mix.prompt_tokens + 0.5 * mix.output_tokens, _MIN_SUM)
+    for k in range(len(rates)):
+        prompt, output = max(prompts[k], 1.0), max(outputs[k], 1.0)
+        rates[k] = _limit(costs, tpot_s, prompt, output, mix.cache_ratio * (prompt + 0.5 * output) / tokens)[0]
 
 
 @compiled

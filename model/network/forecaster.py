@@ -183,8 +183,8 @@ def in_canonical_order(batch: ContextBatch) -> tuple[ContextBatch, list[int]]:
 COMBINED = "combined"
 _MEMBER_SHARES = (3, 1)  # parts of the paths: network, ridge
 _MIN_RING_ROWS = 36  # six hours
-# In this domain plans by the shipped network cost as much and move less: measured by replays, see docs/lab/replay.md.
-_NETWORK_DOMAIN = RowFilter(ring_rows=_MIN_RING_ROWS, reach_s=REACH_S)
+# In this domain plans by the shipped network cost no more and move less (docs/adr/0047).
+_NETWORK_DOMAIN = RowFilter(ring_rows=0, reach_s=REACH_S)
 _POOL_DOMAIN = RowFilter(ring_rows=_MIN_RING_ROWS, reach_s=math.inf)
 
 
@@ -257,8 +257,7 @@ def worker_forecaster(
 ) -> Forecaster:
     """The forecaster of a worker: `serving_forecaster` with the shipped network limited to its domain.
 
-    The baselines forecast workloads with less than six hours of history, and horizons beyond 240 s. Other weights than
-    the shipped ones forecast wherever they can.
+    The baselines forecast horizons beyond 240 s. Other weights than the shipped ones forecast wherever they can.
     """
     return serving_forecaster(weights, on_refusal, _NETWORK_DOMAIN if weights == SHIPPED_NAME else None, device)
 

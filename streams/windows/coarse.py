@@ -79,9 +79,9 @@ class CoarseRing:
         for array in (self._cells, self._sums, self._counts):
             array[row] = 0
 
-    def read(self, row: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Means [1008, C], oldest first, 0 where not observed; and their mask."""
-        cells = from_oldest(self._cells[row], self.newest or 0)
+    def read(self, row: int, newest: int = COARSE_ROWS) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The newest means, up to [1008, C], oldest first, 0 where not observed; and their mask."""
+        cells = from_oldest(self._cells[row], self.newest or 0)[-newest:]
         return half_values(cells), half_observed(cells)
 
     def day_ago(self, row: int, end_ms: int, column: int, rows: int) -> tuple[float | None, ...]:

@@ -191,8 +191,8 @@ class Window:
         values: float32 [L, N], oldest slot first, 0 where not observed.
         observed: bool [L, N].
         facts: facts of its slots beside the values.
-        read_coarse: returns the 10-minute means of the C level-1 indicators, float32 [1008, C], oldest first, 0 where
-            not observed, and their mask, at the time of the call.
+        read_coarse: returns the newest 10-minute means of the C level-1 indicators, all without an argument, float32
+            [1008, C], oldest first, 0 where not observed, and their mask, at the time of the call.
         observed_steps: number of slots in which each indicator was observed; counted unless it is given.
         read_day_ago: takes the column of a level-1 indicator and a number of rows; returns so many 10-minute means,
             from a day before the end of the newest slot on, None where not observed, at the time of the call.
@@ -203,7 +203,7 @@ class Window:
     values: NDArray[np.float32]
     observed: NDArray[np.bool_]
     facts: RecentFacts
-    read_coarse: Callable[[], tuple[NDArray[np.float32], NDArray[np.bool_]]]
+    read_coarse: Callable[..., tuple[NDArray[np.float32], NDArray[np.bool_]]]
     observed_steps: Sequence[int] = ()
     read_day_ago: Callable[[int, int], tuple[float | None, ...]] = lambda _column, _rows: ()
 

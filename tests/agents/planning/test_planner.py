@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -136,6 +137,17 @@ def test_a_higher_price_of_misses_needs_more_replicas() -> None:
     ]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
+
+
+def test_heavier_requests_are_planned_like_more_of_them_and_the_forecast_stays_as_it_is() -> None:
+    work = np.full((HORIZON, 64), 1.5, np.float32)
+    work[: HORIZON // 3] = 1.0
+    load = [10.0] * (HORIZON // 3) + [15.0] * (HORIZON - HORIZON // 3)
+    (heavier,) = plan([request()], level(10.0), POLICY, work={0: work})
+    (more,) = plan([request()], level(load), POLICY)
+    (same,) = plan([request()], level(10.0), POLICY)
+    assert heavier.proposed == more.proposed > same.proposed
+    assert heavier.peak == same.peak
 
 
 def test_a_smaller_risk_of_a_queue_needs_more_replicas_where_misses_are_cheap() -> None:

@@ -59,14 +59,11 @@ def test_it_learns_by_time_however_seldom_plans_are_made(risk: float, share: flo
 
 @settings(max_examples=60, deadline=None)
 @given(risks, risks, st.floats(0.0, 1.0))
-def test_published_risks_keep_their_order_and_computed_ones_invert_them(p: float, q: float, share: float) -> None:
+def test_published_risks_keep_their_order(p: float, q: float, share: float) -> None:
     calibration, _ = lived(0.01, (np.random.default_rng(5).random(400) < share).tolist())
     low, high = sorted((p, q))
     assert stated(calibration, low) <= stated(calibration, high)
     assert 0.0 <= stated(calibration, p)[0] <= 1.0
-    inside = min(max(p, 0.001), 0.5)
-    back, _ = stated(calibration, calibration.unshifted(inside))
-    assert back == pytest.approx(inside, rel=1e-6) or calibration.unshifted(inside) <= 1e-4
 
 
 @pytest.mark.parametrize(("risk", "share"), [(0.005, 0.02), (0.05, 0.1), (0.2, 0.05)])

@@ -34,31 +34,8 @@ def windows(draw: st.DrawFn) -> Window:
 @given(windows(), st.integers(1, 50))
 def test_sums_over_the_rows_that_are_whole(window: Window, slots: int) -> None:
     values, observed = window
-    for columns in ([0, 1], [0, 1, 2]):
-        whole = observed[-slots:][:, columns].all(axis=1)
-        rows = values[-slots:][:, columns][whole].astype(np.float64)
-        sums = np.empty(len(columns))
-        told = window_tallies.sums_of_all(values, observed, np.array(columns), slots, sums)
-        assert sums.tolist() == rows.sum(axis=0).tolist()
-        places = np.flatnonzero(whole) + max(len(values) - slots, 0)
-        assert told == ((places[0], places[-1]) if len(rows) else (-1, -1))
     rows = values[-slots:][:, [0, 1]][observed[-slots:][:, [0, 1]].all(axis=1)].astype(np.float64)
     assert window_tallies.sums_of_two(values, observed, 0, 1, slots) == tuple(rows.sum(axis=0))
-
-
-@given(windows(), st.integers(1, 12), st.floats(0.0, 400.0), st.sampled_from((-1, 0, 2)))
-def test_recent_sums_look_back_further_where_the_newest_rows_hold_too_little(
-    window: Window, few: int, least: float, waiting: int
-) -> None:
-    values, observed = window
-    waits = np.where(observed, values, 0.0).astype(np.float64)[:, waiting] if waiting >= 0 else np.zeros(len(values))
-    columns, expected = [0, 1, 2, 1], (0.0, 0.0, 0.0, 0.0, 0.0)
-    for slots in (len(values), few):
-        whole = observed[-slots:][:, columns].all(axis=1)
-        rows, queued = values[-slots:][:, columns][whole].astype(np.float64), waits[-slots:][whole]
-        if len(rows) and rows[:, 0].sum() * 0.5 >= least:
-            expected = (*(rows[:, :3].sum(axis=0) * 0.5).tolist(), rows[0, 3] + queued[0], rows[-1, 3] + queued[-1])
-    assert window_tallies.recent_sums(values, observed, np.array(columns), waiting, few, 0.5, least) == expected
 
 
 @given(windows(), st.sampled_from((0.3, 0.9)), st.sampled_from((-1, 2)))

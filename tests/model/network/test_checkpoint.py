@@ -110,14 +110,14 @@ def test_a_worker_serves_whatever_became_of_the_weights(folder: Path) -> None:
     assert "the baselines forecast in its place" in said[0]
 
 
-def test_a_worker_asks_the_shipped_network_where_six_hours_are_known_and_for_four_minutes(folder: Path) -> None:
+def test_a_worker_asks_the_shipped_network_from_the_first_steps_and_for_four_minutes(folder: Path) -> None:
     batch, said = random_batch(2, seed=1), []
     batch.coarse_observed[:] = False
     batch.coarse_observed[1, -36:] = True
     forecaster = worker_forecaster(on_refusal=said.append)
-    assert forecaster.forecast(batch, 16, 20).sources == ("pool", "combined")
+    assert forecaster.forecast(batch, 16, 20).sources == ("combined", "combined")
     assert forecaster.forecast(batch, 17, 20).sources == ("pool", "pool")
-    assert forecaster.forecast(replace(batch, step_ms=5_000), 48, 20).sources == ("pool", "combined")
+    assert forecaster.forecast(replace(batch, step_ms=5_000), 48, 20).sources == ("combined", "combined")
     for everywhere in (serving_forecaster(), worker_forecaster(str(folder), said.append)):
         assert everywhere.forecast(batch, 17, 20).sources == ("combined", "combined")
     assert said == []
