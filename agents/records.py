@@ -108,6 +108,26 @@ class PromiseCapacity(msgspec.Struct, frozen=True, gc=False):
     ]
 
 
+class WorkView(msgspec.Struct, frozen=True, gc=False):
+    """What the requests of now ask of a replica, by the law of its engine."""
+
+    prompt_tokens: Annotated[NonNegativeFloat, _field("Of the mean request; those that a prefill computes.", unit="1")]
+    output_tokens: Annotated[NonNegativeFloat, _field("Of the mean answer.", unit="1")]
+    work_s: Annotated[
+        NonNegativeFloat, _field("Time of a replica that one request takes, beside the fixed cost.", unit="s")
+    ]
+    binding: Annotated[str, _field("What reaches its limit first as the load grows.", enum=["tpot", "kv_cache"])]
+    utilization: Annotated[Ratio, _field("Of a replica at that limit.", unit="1")]
+    heavier_ratio: Annotated[
+        NonNegativeFloat | None,
+        _field(
+            "Work of a request when a new replica has served its commit time, by that of now, 95th percentile; "
+            "null: too little is known.",
+            unit="1",
+        ),
+    ] = None
+
+
 class Limit(msgspec.Struct, frozen=True, gc=False):
     """A bound that holds beside the declared ones: the guard that keeps it, and the reason for people."""
 
@@ -206,6 +226,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     surge: SurgeAhead | None = None
     jumps: JumpsAhead | None = None
     promises: tuple[PromiseCapacity, ...] = ()
+    work: WorkView | None = None
 
 
 class PlanOf(msgspec.Struct, Generic[P], frozen=True):
@@ -385,6 +406,9 @@ class Decision(msgspec.Struct, frozen=True):
     command_id: Annotated[
         str | None, _field("The lease that this decision starts or renews; null: it gives no command.")
     ]
+    work: Annotated[
+        WorkView | None, _field("What requests ask of a replica now; null: engines do not report what tells it.")
+    ] = None
     v: FormatVersion = 1
 
 

@@ -110,6 +110,7 @@ class PlanResult:
         p_needed: where the last replica may go, the chance that it is needed before it could come back.
         slo_class, classes: where there are several SLO classes, which one asked for most, and what each asks for.
         class_risks: as `risks`, of each of `classes`.
+        heavier_ratio: 95th percentile of the work of a request at the end of the paths, by that of now.
     """
 
     workload: str
@@ -129,6 +130,7 @@ class PlanResult:
     slo_class: str | None = None
     classes: tuple[ClassRisk, ...] = ()
     class_risks: tuple[tuple[LevelRisk, ...], ...] = ()
+    heavier_ratio: float | None = None
     miss_price: float | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,7 +18,7 @@ from agents.planning.limits import chance_needed, counts_of, reach_s, sight_limi
 from agents.planning.planner import plan, reactive_replicas
 from agents.planning.request import PlanInput, PlanResult, unit_demand, unit_input
 from agents.policy import Policy, Unit, WorkloadSpec
-from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan
+from agents.records import JumpsAhead, Limit, SurgeAhead, WorkloadPlan, WorkView
 from agents.workload.signals import residence_s
 from agents.workload.slo_classes import promise_capacities
 from agents.workload.state import LearnedState, Subject
@@ -26,6 +26,7 @@ from agents.workload.units import demand_column, demand_columns, load_factor
 from model.bursts.mixes import ROWS as MIX_ROWS
 from model.bursts.mixes import work_paths
 from model.calibration.trust import PendingForecast
+from model.capacity.law import EngineLaw
 from model.numerics import decayed_mean, exponential_averages
 from streams.windows.coarse import COARSE_STEP_MS
 from streams.windows.table import Window
@@ -79,6 +80,10 @@ def _past(window: Window, step_s: float, unit: Unit) -> tuple[float, float]:
     return (math.exp(-step_s / (_RELAXATION * stay_s)), load * load_factor(unit, window)) if has_load else (0.0, 0.0)
 
 
+# Level at which a plan says how much heavier requests may become.
+_HEAVIER_LEVEL: Final = 0.95
+
+
 class RowPlanner:
     """Plans the workloads of one worker, row by row of a batch."""
 
@@ -121,9 +126,12 @@ class RowPlanner:
             )
         )
         results = []
-        for subject, request, classes, arriving in zip(subjects, inputs, rows, arrivals, strict=True):
+        told = zip(subjects, inputs, rows, arrivals, strict=True)
+        for place, (subject, request, classes, arriving) in enumerate(told):
             row_results = [next(answers) for _ in classes or (request,)]
             result = bound_by(classes, row_results) if classes else row_results[0]
+            if place in work:
+                result = replace(result, heavier_ratio=float(np.quantile(work[place][-1], _HEAVIER_LEVEL)))
             results.append(self._with_last_replica(result, request, subject, arriving, origin_ts_ms))
         return results
 
@@ -198,6 +206,7 @@ class RowPlanner:
             window_s=result.window_s,
             capacity=result.capacity,
             promises=promise_capacities(state.spec, state.capacity, result.proposed, result.peak),
+            work=_work_view(state.law, result.heavier_ratio),
             lead_time_s=result.lead_time_s,
             p_needed=result.p_needed,
             slo_class=result.slo_class,
@@ -256,6 +265,24 @@ class RowPlanner:
 
     def _classes(self, request: PlanInput, state: LearnedState) -> list[ClassRow]:
         return class_rows(request, state.classes, state.budget, self._policy, state.calibration)
+
+
+def _work_view(law: EngineLaw, heavier_ratio: float | None) -> WorkView | None:
+    limit, mix = law.limit(), law.mix
+    if limit is None or mix is None:
+        return None
+    return WorkView(
+        _four_digits(mix.prompt_tokens),
+        _four_digits(mix.output_tokens),
+        _four_digits(limit.work_s),
+        limit.binding,
+        _four_digits(limit.utilization),
+        None if heavier_ratio is None else _four_digits(heavier_ratio),
+    )
+
+
+def _four_digits(number: float) -> float:
+    return float(f"{number:.4g}")
 
 
 def _day_ago(unit: Unit, window: Window, rows: int) -> tuple[float | None, ...]:

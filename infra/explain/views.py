@@ -20,6 +20,8 @@ from streams.catalogue import ARRIVAL_RATE
 
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT"}
+# Factor on the work of a request from which on it is told.
+_HEAVIER_TOLD = 1.1
 
 
 def load_unit(decision: Decision) -> str:
@@ -48,6 +50,22 @@ def promise_lines(decision: Decision) -> list[str]:
             return []
     missed = ", ".join(f"{_name(one)} by {100 * one.miss_share:.2f} %" for one in decision.risk.promises)
     return [f"{summary}; missed at the expected peak: {missed}"]
+
+
+_BINDINGS = {"tpot": "the time per token", "kv_cache": "the cache"}
+
+
+def work_lines(decision: Decision) -> list[str]:
+    """`a request: 1,150 prompt and 246 generated tokens, 0.31 s of a replica; the time per token binds first`."""
+    work = decision.work
+    if work is None:
+        return []
+    tokens = f"{work.prompt_tokens:,.0f} prompt and {work.output_tokens:,.0f} generated tokens"
+    limit = f"{_BINDINGS[work.binding]} reaches its limit first, at {100 * work.utilization:.0f} % utilization"
+    lines = [f"a request: {tokens}, {work.work_s:.3g} s of a replica; {limit}"]
+    if work.heavier_ratio is not None and work.heavier_ratio > _HEAVIER_TOLD:
+        lines.append(f"requests may become {work.heavier_ratio:.3g} times as heavy in that time (p95)")
+    return lines
 
 
 def _surely(first: PromiseCapacity, second: PromiseCapacity) -> bool:
@@ -281,6 +299,7 @@ def _evidence(d: Decision) -> list[str]:
     lines += expected_lines(d.forecast)
     if d.capacity_per_replica is not None:
         lines.append(f"one replica carries {_quantiles(d.capacity_per_replica)} {unit}")
+        lines += work_lines(d)
     lines += promise_lines(d)
     if d.lead_time_s is not None:
         lines.append(f"a new replica serves after {_quantiles(d.lead_time_s)} s")

@@ -148,6 +148,13 @@ def test_harmony_takes_the_load_of_silent_engines_from_the_others(share: float) 
     assert heard == pytest.approx(4.0, rel=0.1)
     assert deaf == pytest.approx(4.0, rel=0.15)
     assert max(d.inputs.coverage_ratio for d in by_phase[True]) < 1.0
+    work = told[-1].work
+    assert work is not None
+    arrivals = cell.load.arrivals
+    assert work.output_tokens == pytest.approx(arrivals.output_tokens.mean(), rel=0.15)
+    assert work.prompt_tokens == pytest.approx(arrivals.prompt_tokens.mean(), rel=0.15)
+    # Requests stay as they are, and ten-minute means say so.
+    assert work.heavier_ratio == pytest.approx(1.0, abs=0.15)
     most = {max(d.replicas.final or 0 for d in phase) for phase in by_phase.values()}
     assert max(most) <= min(most) + 1
 
