@@ -23,7 +23,7 @@ from infra.console.text import parse_duration_s
 from infra.lab.backtest.command import backtest
 from infra.lab.bench import cli as bench_cli
 from infra.lab.capacity.command import capacity
-from infra.lab.defaults import DEFAULT_LEVELS, MODELS
+from infra.lab.defaults import DEFAULT_LEVELS, MAX_STEPS, MODELS
 from infra.lab.evaluate.ablations import ablate
 from infra.lab.evaluate.command import evaluate
 from infra.lab.replay.command import replay
@@ -94,7 +94,7 @@ def _drop_output() -> None:
 
 def forecast(
     file: Annotated[Path, typer.Argument(help="Telemetry: CSV (plain or gzip) or Parquet, wide or long.")],
-    prediction_length: Annotated[int, typer.Option(min=1, max=64, help="Steps ahead.")] = 24,
+    prediction_length: Annotated[int, typer.Option(min=1, max=MAX_STEPS, help="Steps ahead.")] = 24,
     quantile_levels: Annotated[str, typer.Option(help="With commas, each within 0..1.")] = DEFAULT_LEVELS,
     step: Annotated[
         str | None, typer.Option(help="Sampling step such as 15s or 5m; default: inferred. Coarser averages rows.")

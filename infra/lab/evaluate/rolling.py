@@ -329,3 +329,36 @@ def _item(
         test_start=test_start,
         zero_start=int(row.get("zero_start", zero_start)),
     )
+
+
+_SEASONS_S = (3_600, 86_400, 604_800)  # an hour, a day, a week
+
+
+def task_of_tables(
+    name: str, tables: Sequence[Table], horizon: int, context_length: int, max_origins: int, lower: Sequence[float]
+) -> Task:
+    """A task of tables that share indicators and step, with the split that task folders have by default.
+
+    Args:
+        horizon: prediction length, steps.
+        context_length: most rows that a forecaster reads before an origin.
+        max_origins: most origins per table.
+        lower: bound of each indicator.
+    """
+    first = tables[0]
+    step_s = first.step_ms / 1000
+    items = []
+    for table in tables:
+        train_end, test_start, zero_start = split_rows(len(table.values), context_length, horizon)
+        items.append(SeriesItem(table.item_id, table.start_ts_ms, table.values, train_end, test_start, zero_start))
+    return Task(
+        name=name,
+        step_s=step_s,
+        indicators=tuple(Indicator(n, lower=bound) for n, bound in zip(first.indicators, lower, strict=True)),
+        prediction_lengths=(horizon,),
+        context_length=context_length,
+        season_lengths=tuple(round(s / step_s) for s in _SEASONS_S if s % step_s == 0 and s / step_s >= 2),
+        max_origins=max_origins,
+        mixed_units=True,
+        items=tuple(items),
+    )

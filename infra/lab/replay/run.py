@@ -248,7 +248,8 @@ def run_cell(
         for task in tasks:
             progress(task.policy)
             done.append(_run_policy(task.portable()))
-        progress("oracle")
+        if oracle_budget > 0:
+            progress("oracle")
         oracle_bounds = [_bound(s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
         if surprises_s and oracle_budget > 0:
             progress("oracle to whom surprises come without a word")
