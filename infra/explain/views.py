@@ -107,6 +107,28 @@ GUARD_MEANINGS = {
 }
 
 
+def low_maximum(d: Decision) -> int | None:
+    """The declared maximum, where it lies below the replicas that are ready and takes some of them away; else None."""
+    ready, final = d.replicas.ready, d.replicas.final
+    if ready is None or final is None or final >= ready:
+        return None
+    step = next((step for step in reversed(d.guards) if step.guard == "bounds" and step.after < step.before), None)
+    if step is not None:
+        return step.after if step.after == final else None
+    return final if d.proposer == "maximum" and d.replicas.proposed == final else None
+
+
+def low_maximum_text(d: Decision) -> str | None:
+    """A warning in words; None where there is nothing to warn of."""
+    most = low_maximum(d)
+    if most is None:
+        return None
+    return (
+        f"the declared maximum of {most} is below the {d.replicas.ready} replicas that are ready: the bound takes "
+        "replicas away, not a lack of load; check replicas.max"
+    )
+
+
 def surge_text(surge: SurgeAhead) -> str:
     """What a plan expects to come again: `a surge of every hour expected at 14:00:00Z, ...`."""
     period, length = (_span(seconds) for seconds in (surge.period_s, surge.length_s))
@@ -224,6 +246,9 @@ def decision_line(d: Decision) -> str:
 def explanation(d: Decision) -> Group:
     """One decision in plain words: what, why, and what each guard said."""
     lines = [Text(_headline(d), style="bold")]
+    warning = low_maximum_text(d)
+    if warning is not None:
+        lines.append(Text(f"  warning: {warning}", style="yellow"))
     lines += [Text(f"  {line}") for line in _evidence(d)]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("who")

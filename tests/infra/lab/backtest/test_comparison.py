@@ -113,6 +113,11 @@ def test_the_page_stands_alone_and_says_what_to_doubt(judged: Comparison, tmp_pa
     assert data["harmony_minus_recorded"]["gpu_hours"][0] <= data["harmony_minus_recorded"]["gpu_hours"][1]
     assert verdict(judged, lines_of(h.filled(), judged)) == data["verdict"]
     json.dumps(data)
+    # What the operator's own bound takes away is no saving.
+    bound = replace(judged, terms=replace(judged.terms, max_replicas=int(h.replicas.max()) - 1))
+    told = write_report(tmp_path, h, h.filled(), bound, None)
+    assert told["verdict"].endswith(f", as it may hold {bound.terms.max_replicas} replicas at most.")
+    assert "none of them counts as saved" in " ".join(told["caveats"])
 
 
 @pytest.mark.slow
