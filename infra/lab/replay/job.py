@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from agents.policy import Policy
 from infra.console.errors import HarmonyError
-from infra.console.options import say
+from infra.console.progress import ReportProgress, WorkBar
 from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.lab.plots import RunCost, pareto_svg, pyplot
 from infra.lab.replay.calibration import draw_diagram, reliability
@@ -227,7 +227,8 @@ def run_replay(q: ReplayRequest) -> None:
     """
     if q.plot_risk is not None:
         pyplot(q.plot_risk)  # a plot that cannot be drawn is known before the work is done
-    report = measure(q, say)
+    with WorkBar() as bar:
+        report = measure(q, bar)
     result = report.result
     write_json(q.json_out, report.document)
     title = f"{result.name}, lead time {q.lead_time} s"
@@ -241,11 +242,11 @@ def run_replay(q: ReplayRequest) -> None:
         print_results(result, q.objective)
 
 
-def measure(q: ReplayRequest, progress: Callable[[str], None]) -> ReplayReport:
+def measure(q: ReplayRequest, progress: ReportProgress) -> ReplayReport:
     """Prepare the cell and run it.
 
     Args:
-        progress: takes each sentence of what is being done.
+        progress: takes what begins, and the share of the work that is done.
 
     Raises:
         HarmonyError: as `run_replay` does.
@@ -288,7 +289,7 @@ def measure(q: ReplayRequest, progress: Callable[[str], None]) -> ReplayReport:
     result = run_cell(
         cell, policies, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
         surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, equal=q.equal,
-        progress=lambda what: progress(f"{cell.name}: {what}"),
+        progress=lambda what, done=None: progress(f"{cell.name}: {what}", done),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
     body = as_json(result, options) | {

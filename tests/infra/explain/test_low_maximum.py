@@ -1,4 +1,4 @@
-"""A declared maximum below what is ready: explained, shown on the page and found by doctor, and never called a saving."""
+"""A declared maximum below what is ready: shown by explain, page and doctor, and never called a saving."""
 
 from __future__ import annotations
 
