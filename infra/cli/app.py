@@ -399,9 +399,14 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
     else:
         from rich.text import Text
 
-        from infra.console.output import Column, FittedTable, output
+        from infra.console.output import FittedTable, TableColumn, output
 
-        headings = [Column("check"), Column(""), Column("found", wraps=True), Column("what to do", wraps=True)]
+        headings = [
+            TableColumn("check"),
+            TableColumn(""),
+            TableColumn("found", wraps=True),
+            TableColumn("what to do", wraps=True),
+        ]
         colours = {"ok": "green", "note": "yellow", "fail": "bold red"}
         rows = [(f.check, Text(f.status, colours[f.status]), f.detail, f.remedy) for f in findings]
         output().print(FittedTable(headings, [*rows], ruled=False))

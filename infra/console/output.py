@@ -35,7 +35,7 @@ def output() -> Console:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column.
 
     Attributes:
@@ -60,7 +60,7 @@ class FittedTable:
         ruled: a line below the headings.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: list[Sequence[str | Text]] = field(default_factory=list)
     caption: str = ""
     ruled: bool = True

@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from rich.text import Text
 
 from infra.console.errors import HarmonyError
-from infra.console.output import Column, FittedTable
+from infra.console.output import FittedTable, TableColumn
 from infra.console.text import printable
 from infra.kafka.clients import close_producer
 from infra.kafka.tail import TailRecord
@@ -135,8 +135,8 @@ def by_reason(letters: Iterable[DeadLetterView]) -> list[tuple[str, int]]:
 def letters_table(letters: Sequence[DeadLetterView]) -> FittedTable:
     """A row per letter: when, where and why it was refused, and its first bytes where the terminal has room."""
     columns = [
-        Column("when", 2), Column("refused at", 1), Column("reason"), Column("detail", wraps=True),
-        Column("bytes", 3), Column("place", 4),
+        TableColumn("when", 2), TableColumn("refused at", 1), TableColumn("reason"), TableColumn("detail", wraps=True),
+        TableColumn("bytes", 3), TableColumn("place", 4),
     ]  # fmt: skip
     table = FittedTable(columns)
     for x in letters:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from agents.records import Command, Decision, ForecastView, JumpsAhead, PromiseCapacity, Quantiles, SurgeAhead
-from infra.console.output import Column, FittedTable
+from infra.console.output import FittedTable, TableColumn
 from infra.console.text import printable
 from streams.catalogue import ARRIVAL_RATE
 
@@ -212,8 +212,8 @@ def status_rows(decisions: dict[str, Decision], commands: dict[str, Command]) ->
 def status_table(rows: list[dict[str, Any]]) -> FittedTable:
     """A row per workload; a narrow terminal shows fewer columns."""
     columns = [
-        Column("workload"), Column("mode", 2), Column("replicas"), Column("decision", wraps=True),
-        Column("P(miss)", 1, right=True), Column("lease", 3), Column("id", 4),
+        TableColumn("workload"), TableColumn("mode", 2), TableColumn("replicas"), TableColumn("decision", wraps=True),
+        TableColumn("P(miss)", 1, right=True), TableColumn("lease", 3), TableColumn("id", 4),
     ]  # fmt: skip
     table = FittedTable(columns)
     for row in rows:
@@ -255,7 +255,7 @@ def explanation(d: Decision) -> Group:
         Text(_headline(d), style="bold"),
         Padding(Group(*evidence), (0, 0, 0, 2), expand=False),
     ]
-    table = FittedTable([Column("who"), Column("replicas"), Column("because", wraps=True)])
+    table = FittedTable([TableColumn("who"), TableColumn("replicas"), TableColumn("because", wraps=True)])
     if d.replicas.proposed is not None:
         table.rows.append(("proposal", str(d.replicas.proposed), f"by {printable(d.proposer or 'the planner')}"))
     for step in d.guards:

@@ -187,10 +187,10 @@ def summarize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    from infra.console.output import Column, FittedTable, output
+    from infra.console.output import FittedTable, TableColumn, output
 
     arms = [line["arm"] for line in report["arms"]]
-    table = FittedTable([Column("metric"), *(Column(arm, k) for k, arm in enumerate(arms))])
+    table = FittedTable([TableColumn("metric"), *(TableColumn(arm, k) for k, arm in enumerate(arms))])
     for metric in [key for key in report["arms"][0] if key != "arm"]:
         cells = []
         for line in report["arms"]:

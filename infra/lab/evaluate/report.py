@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from infra.console.output import Column, FittedTable, output
+from infra.console.output import FittedTable, TableColumn, output
 from infra.lab.plots import GREY, INK, PALETTE, TRUTH, fan, pyplot, save
 
 _BINS = 20
@@ -320,7 +320,9 @@ def _number(value: float | None, digits: int) -> str:
 
 def _table(headings: Sequence[str]) -> FittedTable:
     """The first columns name a row, the last ones are the first to be left out."""
-    return FittedTable([Column(h, max(0, k - 1), right=h not in {"model", "task"}) for k, h in enumerate(headings)])
+    return FittedTable(
+        [TableColumn(h, max(0, k - 1), right=h not in {"model", "task"}) for k, h in enumerate(headings)]
+    )
 
 
 def _print(title: str, table: FittedTable, not_run: Mapping[str, str]) -> None:

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from infra.console.output import Column, FittedTable, output
+from infra.console.output import FittedTable, TableColumn, output
 from infra.console.progress import WorkBar
 
-COLUMNS = [Column("workload"), Column("mode", 2), Column("why", wraps=True), Column("id", 3)]
+COLUMNS = [TableColumn("workload"), TableColumn("mode", 2), TableColumn("why", wraps=True), TableColumn("id", 3)]
 WORDS = "the largest recent proposal counts because nothing else was said of it"
 ROWS = [("prod/llm/chat-70b", Text("observe", style="bold red"), WORDS, "0123456789abcdef")]
 
