@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from infra.actuate import cli as actuate_cli
 from infra.collect import cli as collect_cli
 from infra.console.errors import HarmonyError
-from infra.console.options import BrokersOption, ConfigOption, JsonOption, finite, print_json, say
+from infra.console.options import BrokersOption, ConfigOption, JsonOption, finite, print_json, say, writable
 from infra.console.text import parse_duration_s
 from infra.lab.backtest.command import backtest
 from infra.lab.bench import cli as bench_cli
@@ -276,8 +276,12 @@ def worker(
 
 @app.command()
 def run(
+    scenario: Annotated[
+        str | None,
+        typer.Option(help="What is played: day (default), surge, ramp, cold-start, gpu-failure, or endless."),
+    ] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Recorded requests that drive the fleet; default: generated.")
+        Path | None, typer.Option(help="Recorded requests that drive the fleet, in place of a scenario.")
     ] = None,
     recording: Annotated[
         Path | None,
@@ -298,14 +302,14 @@ def run(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
     duration: Annotated[
         str | None,
-        typer.Option(help="How long to run once the context is full: seconds, or such as 10m; default: no end."),
+        typer.Option(help="How long to run once the context is full: seconds, or such as 10m; default: to its end."),
     ] = None,
     speed: Annotated[
         float | None,
         typer.Option(
             min=0,
             callback=finite,
-            help="Simulated seconds per second; 0 = as fast as it goes. Default: 20; 0 for a recording.",
+            help="Simulated seconds per second; 0 = as fast as it goes. Default: the scenario's; 0 for a recording.",
         ),
     ] = None,
     step: Annotated[
@@ -313,7 +317,7 @@ def run(
         typer.Option(
             min=0.1,
             callback=finite,
-            help="Seconds of simulated time per step. Default: 5, of a recording its interval.",
+            help="Seconds of simulated time per step. Default: the scenario's, of a recording its interval.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of load and fleet.")] = 0,
@@ -322,6 +326,10 @@ def run(
     data_dir: Annotated[Path | None, typer.Option(help="Of the Kafka started here.")] = None,
     kafka_port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Of the Kafka started here.")] = None,
     web_port: Annotated[int | None, typer.Option(help="Of page and metrics; default: the settings', 0 = any.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(callback=writable, help="HTML report to write at the end; default: in the state directory."),
+    ] = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view and no progress.")] = False,
 ) -> None:
@@ -333,6 +341,14 @@ def run(
         raise HarmonyError(f"--trace: there is no file {trace}.", 2)
     if trace is not None and recording is not None:
         raise HarmonyError("--trace and --recording exclude each other: drop one of them.", 2)
+    others = [name for name, on in (("--trace", trace), ("--recording", recording), ("--no-fleet", not fleet)) if on]
+    if scenario is not None and others:
+        raise HarmonyError(f"--scenario and {others[0]} exclude each other: drop one of them.", 2)
+    if scenario is not None:
+        from infra.demo.scenarios import SCENARIOS
+
+        if scenario not in SCENARIOS:
+            raise HarmonyError(f"--scenario: {scenario!r} is none of {', '.join(SCENARIOS)}.", 2)
     settings = load_settings(config, {"brokers": brokers, "web_port": web_port})
     if "web_port" in settings.model_fields_set:
         _refuse_taken_port(settings.web_host, settings.web_port)
@@ -341,10 +357,12 @@ def run(
         config=config,
         trace=trace,
         recording=recording,
+        scenario=scenario,
+        report=report,
         brokers=brokers,
         workers=workers,
         duration_s=_duration_s(duration),
-        speed=speed if speed is not None else 0.0 if recording is not None else 20.0,
+        speed=speed,
         step_s=step,
         seed=seed,
         fleet=fleet,

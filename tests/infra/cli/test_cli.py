@@ -179,6 +179,22 @@ def test_run_hands_its_options_over(
     assert options.settings.brokers == "k:9092"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--scenario", "weekend"), "'weekend' is none of day, surge, ramp, cold-start, gpu-failure, endless"),
+        (("--scenario", "day", "--no-fleet"), "--scenario and --no-fleet exclude each other"),
+        (("--scenario", "day", "--recording", "x"), "--scenario and --recording exclude each other"),
+    ],
+)
+def test_a_scenario_that_cannot_be_played_says_why(
+    arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, told = ran(monkeypatch, capsys, "run", *arguments)
+    assert code == 2
+    assert says in told
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5m", 90), ("2h", 7200), ("1d2h3m", 93780), (" 5S ", 5)])
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration_s(text) == seconds
