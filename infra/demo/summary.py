@@ -7,7 +7,7 @@ needed. Colours are of the Okabe-Ito palette; each line also has its own dashes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from agents.policy import Policy, WorkloadSpec
 from infra.console.errors import HarmonyError
+from infra.console.svg import COLOURS, DASHES, Frame, steps
 from infra.console.text import printable
 from infra.demo.fleet import SeriesRow
 
@@ -165,9 +166,6 @@ def _ratio(cost: float | None, own: float | None, times: str) -> str:
 
 REPORT: Final = "report.html"
 _NAMES: Final = {"harmony": "HARMONY", "hpa": "HPA, tuned on this load", "static_peak": "fixed fleet, told the peak"}
-_COLOURS: Final = {"harmony": "#0072b2", "hpa": "#d55e00", "static_peak": "#767676"}
-_DASHES: Final = {"harmony": "", "hpa": "5 3", "static_peak": "2 3"}
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM, _TOP = 900, 210, 46, 22, 24, 14
 _MOST_POINTS: Final = 450
 _STYLE: Final = (
     ":root{color-scheme:light dark;--ink:#1c2833;--soft:#5b6770;--line:#d5dbe1;--paper:#fff}"
@@ -314,8 +312,8 @@ def _policy_rows(summary: RunSummary, objective: float) -> str:
 
 
 def _key(name: str) -> str:
-    colour, dashes = _COLOURS.get(name, "var(--ink)"), _DASHES.get(name, "")
-    band = "" if name != "load" else f'<rect width=34 height=10 fill="{_COLOURS["harmony"]}" fill-opacity=".22"/>'
+    colour, dashes = COLOURS.get(name, "var(--ink)"), DASHES.get(name, "")
+    band = "" if name != "load" else f'<rect width=34 height=10 fill="{COLOURS["harmony"]}" fill-opacity=".22"/>'
     line = f'{band}<line x1=0 y1=5 x2=34 y2=5 stroke="{colour}" stroke-width=3 stroke-dasharray="{dashes}"/>'
     text = escape(_NAMES.get(name, "load, and its forecast a lead time before"))
     return f'<span class=key><svg viewBox="0 0 34 10" aria-hidden=true>{line}</svg> {text}</span>'
@@ -340,32 +338,23 @@ def _load_picture(workload: str, rows: Sequence[SeriesRow]) -> str:
     bands = [(row.at_s + row.window_s, *row.peak_rps) for row in thin if row.peak_rps is not None]
     bands = [band for band in bands if band[0] <= end_s]
     top = max([row.load_rps for row in rows] + [band[3] for band in bands] + [1e-9]) * 1.05
-    frame = _Frame(end_s, top)
+    frame = Frame(end_s, top)
     parts = [frame.axes("requests/s")]
     if bands:
         outline = [(t, high) for t, _, _, high in bands] + [(t, low) for t, low, _, _ in reversed(bands)]
-        parts.append(f'<polygon points="{frame.points(outline)}" fill="{_COLOURS["harmony"]}" fill-opacity=".22"/>')
+        parts.append(frame.area(outline, COLOURS["harmony"]))
     load = [(row.at_s, row.load_rps) for row in _means(rows)]
-    parts.append(f'<polyline points="{frame.points(load)}" fill=none stroke="var(--ink)" stroke-width=1.2 />')
+    parts.append(frame.line(load, "var(--ink)", 1.2))
     return frame.picture(f"Load of {workload}, and the demand that was forecast a lead time before", parts)
 
 
 def _replica_picture(workload: str, rows: Sequence[SeriesRow]) -> str:
     top = max(max(row.held.values()) for row in rows) + 1
-    frame = _Frame(rows[-1].at_s, top)
+    frame = Frame(rows[-1].at_s, top)
     parts = [frame.axes("replicas")]
     for name in ("static_peak", "hpa", "harmony"):
-        steps: list[tuple[float, float]] = []
-        for row in rows:
-            count = float(row.held.get(name, 0))
-            if steps and steps[-1][1] != count:
-                steps.append((row.at_s, steps[-1][1]))
-            if not steps or steps[-1][1] != count or row is rows[-1]:
-                steps.append((row.at_s, count))
-        parts.append(
-            f'<polyline points="{frame.points(steps)}" fill=none stroke="{_COLOURS[name]}" '
-            f'stroke-width={2.4 if name == "harmony" else 1.6} stroke-dasharray="{_DASHES[name]}"/>'
-        )
+        points = steps([(row.at_s, float(row.held.get(name, 0))) for row in rows])
+        parts.append(frame.line(points, COLOURS[name], 2.4 if name == "harmony" else 1.6, DASHES[name]))
     return frame.picture(f"Replicas of {workload} that each policy holds", parts)
 
 
@@ -379,49 +368,3 @@ def _means(rows: Sequence[SeriesRow]) -> list[SeriesRow]:
     n = max(1, len(rows) // _MOST_POINTS)
     groups = [rows[k : k + n] for k in range(0, len(rows), n)]
     return [g[-1]._replace(load_rps=sum(row.load_rps for row in g) / len(g)) for g in groups]
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """A picture from second 0 to `end_s` and from 0 to `top`."""
-
-    end_s: float
-    top: float
-
-    def x(self, at_s: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * at_s / max(self.end_s, 1e-9)
-
-    def y(self, value: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * value / self.top
-
-    def points(self, pairs: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{self.x(t):.1f},{self.y(v):.1f}" for t, v in pairs)
-
-    def axes(self, unit: str) -> str:
-        lines = []
-        for value in _ticks(self.top, 4):
-            y = self.y(value)
-            lines.append(f'<line class=axis x1={_LEFT} y1="{y:.1f}" x2={_WIDTH - _RIGHT} y2="{y:.1f}"/>')
-            lines.append(f'<text x={_LEFT - 6} y="{y + 4:.1f}" text-anchor=end>{value:g}</text>')
-        for at_s in _ticks(self.end_s / 60, 7, (1, 2, 5, 10, 15, 30, 60, 120, 240)):
-            text = f"{at_s / 60:g} h" if self.end_s > 7200 else f"{at_s:g} min"
-            lines.append(f'<text x="{self.x(at_s * 60):.1f}" y={_HEIGHT - 6} text-anchor=middle>{text}</text>')
-        return f"{''.join(lines)}<text x={_LEFT} y=10>{unit}</text>"
-
-    def picture(self, label: str, parts: Sequence[str]) -> str:
-        return (
-            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role=img aria-label="{escape(label, quote=True)}">'
-            f"{''.join(parts)}</svg>\n"
-        )
-
-
-def _ticks(top: float, most: int, steps: Sequence[float] = ()) -> list[float]:
-    """Round values from 0 to `top`.
-
-    >>> _ticks(17, 4)
-    [0, 5, 10, 15]
-    """
-    base = 10 ** math.floor(math.log10(max(top, 1e-9)))
-    step = next((s for s in (*steps, *(base * m / 10 for m in (1, 2, 5, 10, 20, 50))) if top / s <= most), base)
-    step = int(step) if step >= 1 else step
-    return [k * step for k in range(int(top / step) + 1)]
