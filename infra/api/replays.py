@@ -95,9 +95,10 @@ def replay(
     """Run scaling policies on the same load, simulated engine, lead times and bounds.
 
     Args:
-        load: a built-in load (ramp, flash-crowd, regime-shift, longer-answers, hourly), a file of requests or rates as
-            `harmony replay` reads it, or a DataFrame. A frame of requests has the columns arrival_s, prompt_tokens and
-            output_tokens; a frame of rates has timestamp and target, requests/s that hold until the next row.
+        load: a built-in load (ramp, flash-crowd, regime-shift, longer-answers, hourly, half-hourly), a file of
+            requests or rates as `harmony replay` reads it, or a DataFrame. A frame of requests has the columns
+            arrival_s, prompt_tokens and output_tokens; a frame of rates has timestamp and target, requests/s that
+            hold until the next row.
         policies: names of docs/replay.md.
         profile: engine profile, a built-in name or a JSON file.
         slo_ttft, slo_tpot: seconds to the first token, and per further token.

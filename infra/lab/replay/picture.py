@@ -97,7 +97,7 @@ def draw(reactive: LoggedRun, predictive: LoggedRun) -> str:
         length_s, float(max(r.ready.max() for r in runs.values())) + 1, _REPLICA_HEIGHT, _TOP + _LOAD_HEIGHT
     )
     misses = Frame(length_s, 100.0, _MISS_HEIGHT, _TOP + _LOAD_HEIGHT + _REPLICA_HEIGHT)
-    parts = [_key("hpa", "reactive: an HPA", LEFT), _key("harmony", "predictive: HARMONY", LEFT + 190)]
+    parts = [_key("hpa", "reactive: an HPA, untuned", LEFT), _key("harmony", "predictive: HARMONY", LEFT + 230)]
     parts += [load.axes("requests/s"), replicas.axes("replicas that serve"), misses.axes("requests outside the SLO, %")]
     parts.append(load.line(_pairs(at_s, reactive.load_rps), "var(--ink)", 1.2))
     for name, run in runs.items():
