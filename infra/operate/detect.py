@@ -89,7 +89,7 @@ def detect(address: str) -> Detection:
         points: Sequence[Point] = PrometheusApi(url, http).samples([*reader.names, *LIMIT_SERIES], _WINDOW_S)
     except PrometheusError as problem:
         kind = "exporter"
-        read = Scraper(lambda: [parse_target(address)], reader.reads, http)()
+        read = Scraper(lambda: [parse_target(address)], lambda n: n in LIMIT_SERIES or reader.reads(n), http)()
         points = read.points
         if read.failures:
             raise HarmonyError(
