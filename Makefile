@@ -12,7 +12,7 @@ NEW_ENOUGH := import sys; print(sys.executable); sys.exit(sys.version_info < (3,
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "  Options of the main job: make run ARGS='--duration 10m --speed 60'; all of them: make run ARGS=--help"
+	@echo "  Options of the main job: make run ARGS='--scenario surge'; all of them: make run ARGS=--help"
 
 setup: ## Set up .venv (the other targets do it too)
 	@set -e; python=$(BIN)/python; if ! $$python -c '' 2>/dev/null; then \
@@ -21,7 +21,7 @@ setup: ## Set up .venv (the other targets do it too)
 	  if [ -z "$$python" ]; then echo "harmony: no Python 3.11 or newer on PATH; install one and run make again" >&2; exit 1; fi; \
 	  "$$python" infra/bootstrap.py
 
-run: setup ## The main job: Kafka, a simulated fleet, forecasts, decisions; Ctrl-C ends it
+run: setup ## The main job: Kafka, a simulated fleet, forecasts, decisions; a day in some minutes, then a report
 	@exec $(BIN)/harmony run $(ARGS)
 
 test: setup ## The whole test suite, with real Kafkas, two tests at a time; a quarter of an hour on two cores

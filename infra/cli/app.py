@@ -11,19 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from infra.actuate import cli as actuate_cli
 from infra.collect import cli as collect_cli
 from infra.console.errors import HarmonyError
-from infra.console.options import BrokersOption, ConfigOption, JsonOption, finite, print_json, say
+from infra.console.options import BrokersOption, ConfigOption, JsonOption, finite, print_json, say, writable
 from infra.console.text import parse_duration_s
 from infra.lab.backtest.command import backtest
 from infra.lab.bench import cli as bench_cli
 from infra.lab.capacity.command import capacity
-from infra.lab.defaults import DEFAULT_LEVELS, MODELS
+from infra.lab.defaults import DEFAULT_LEVELS, MAX_STEPS, MODELS
 from infra.lab.evaluate.ablations import ablate
 from infra.lab.evaluate.command import evaluate
 from infra.lab.replay.command import replay
@@ -94,7 +95,7 @@ def _drop_output() -> None:
 
 def forecast(
     file: Annotated[Path, typer.Argument(help="Telemetry: CSV (plain or gzip) or Parquet, wide or long.")],
-    prediction_length: Annotated[int, typer.Option(min=1, max=64, help="Steps ahead.")] = 24,
+    prediction_length: Annotated[int, typer.Option(min=1, max=MAX_STEPS, help="Steps ahead.")] = 24,
     quantile_levels: Annotated[str, typer.Option(help="With commas, each within 0..1.")] = DEFAULT_LEVELS,
     step: Annotated[
         str | None, typer.Option(help="Sampling step such as 15s or 5m; default: inferred. Coarser averages rows.")
@@ -122,8 +123,43 @@ def forecast(
     )
 
 
+# The commands by task, in the order of use.
+_TASKS = {
+    "See it at work": ("run", "backtest", "forecast"),
+    "Set it up": ("init", "doctor", "topics", "capacity", "collect", "map", "worker"),
+    "Watch it": ("status", "decisions", "explain", "dlq"),
+    "Steer it": ("mode", "pin", "unpin", "pause", "resume", "actuate"),
+    "Measure it": ("replay", "evaluate", "bench"),
+    "Models, data and state": ("export", "train", "ablate", "plugins", "state", "version"),
+}
+
+
+_LONGEST_HELP = 400
+
+
+class TaskGroup(TyperGroup):
+    """The commands in `--help` under the task that they serve, each with its whole sentence."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        order = [name for names in _TASKS.values() for name in names]
+        return sorted(self.commands, key=lambda name: order.index(name) if name in order else len(order))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each task."""
+        shown = {name: self.commands[name] for name in self.list_commands(ctx) if not self.commands[name].hidden}
+        widest = max(map(len, shown))
+        sections = dict(_TASKS) | {"Others": tuple(shown.keys() - {n for names in _TASKS.values() for n in names})}
+        for title, names in sections.items():
+            # Spaces, so that every section has the same columns.
+            rows = [(n.ljust(widest), shown[n].get_short_help_str(_LONGEST_HELP)) for n in names if n in shown]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="harmony",
+    cls=TaskGroup,
     no_args_is_help=True,
     # Help in boxes would take twice the time of help itself.
     rich_markup_mode=None,
@@ -215,6 +251,7 @@ def worker(
         "advanced": {"worker": own} if own else None,
     }
     settings = load_settings(config, flags)
+    _refuse_taken_port(settings.web_host, settings.web_port)
     ensure_open_files()
     where = resolve_brokers(settings.brokers or None, settings.state_dir)
     token = settings.worker.metrics_token
@@ -239,8 +276,12 @@ def worker(
 
 @app.command()
 def run(
+    scenario: Annotated[
+        str | None,
+        typer.Option(help="What is played: day (default), surge, ramp, cold-start, gpu-failure, or endless."),
+    ] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Recorded requests that drive the fleet; default: generated.")
+        Path | None, typer.Option(help="Recorded requests that drive the fleet, in place of a scenario.")
     ] = None,
     recording: Annotated[
         Path | None,
@@ -261,14 +302,14 @@ def run(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")] = 1,
     duration: Annotated[
         str | None,
-        typer.Option(help="How long to run once the context is full: seconds, or such as 10m; default: no end."),
+        typer.Option(help="How long to run once the context is full: seconds, or such as 10m; default: to its end."),
     ] = None,
     speed: Annotated[
         float | None,
         typer.Option(
             min=0,
             callback=finite,
-            help="Simulated seconds per second; 0 = as fast as it goes. Default: 20; 0 for a recording.",
+            help="Simulated seconds per second; 0 = as fast as it goes. Default: the scenario's; 0 for a recording.",
         ),
     ] = None,
     step: Annotated[
@@ -276,7 +317,7 @@ def run(
         typer.Option(
             min=0.1,
             callback=finite,
-            help="Seconds of simulated time per step. Default: 5, of a recording its interval.",
+            help="Seconds of simulated time per step. Default: the scenario's, of a recording its interval.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of load and fleet.")] = 0,
@@ -285,6 +326,10 @@ def run(
     data_dir: Annotated[Path | None, typer.Option(help="Of the Kafka started here.")] = None,
     kafka_port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Of the Kafka started here.")] = None,
     web_port: Annotated[int | None, typer.Option(help="Of page and metrics; default: the settings', 0 = any.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(callback=writable, help="HTML report to write at the end; default: in the state directory."),
+    ] = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view and no progress.")] = False,
 ) -> None:
@@ -296,15 +341,28 @@ def run(
         raise HarmonyError(f"--trace: there is no file {trace}.", 2)
     if trace is not None and recording is not None:
         raise HarmonyError("--trace and --recording exclude each other: drop one of them.", 2)
+    others = [name for name, on in (("--trace", trace), ("--recording", recording), ("--no-fleet", not fleet)) if on]
+    if scenario is not None and others:
+        raise HarmonyError(f"--scenario and {others[0]} exclude each other: drop one of them.", 2)
+    if scenario is not None:
+        from infra.demo.scenarios import SCENARIOS
+
+        if scenario not in SCENARIOS:
+            raise HarmonyError(f"--scenario: {scenario!r} is none of {', '.join(SCENARIOS)}.", 2)
+    settings = load_settings(config, {"brokers": brokers, "web_port": web_port})
+    if "web_port" in settings.model_fields_set:
+        _refuse_taken_port(settings.web_host, settings.web_port)
     chosen = RunOptions(
-        settings=load_settings(config, {"brokers": brokers, "web_port": web_port}),
+        settings=settings,
         config=config,
         trace=trace,
         recording=recording,
+        scenario=scenario,
+        report=report,
         brokers=brokers,
         workers=workers,
         duration_s=_duration_s(duration),
-        speed=speed if speed is not None else 0.0 if recording is not None else 20.0,
+        speed=speed,
         step_s=step,
         seed=seed,
         fleet=fleet,
@@ -317,6 +375,22 @@ def run(
     from infra.demo.run import run_demo
 
     run_demo(chosen)
+
+
+def _refuse_taken_port(host: str, port: int) -> None:
+    """Say so at once, before anything is loaded, started or compiled.
+
+    Raises:
+        HarmonyError: another program has it.
+    """
+    from infra.console.host import is_free
+
+    # What others hold on this machine's own address says nothing of another address.
+    if port and host in {"127.0.0.1", "localhost", "0.0.0.0", "::"} and not is_free(port):  # noqa: S104
+        raise HarmonyError(
+            f"Port {port} on this machine is in use by another program. Choose one with --web-port N; "
+            "--web-port 0 takes any free one.",
+        )
 
 
 def _duration_s(text: str | None) -> float | None:
@@ -341,18 +415,19 @@ def doctor(config: ConfigOption = None, brokers: BrokersOption = None, as_json: 
     if as_json:
         print_json({"ok": failed == 0, "findings": [asdict(finding) for finding in findings]})
     else:
-        from rich.console import Console
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        for heading in ("check", "", "found", "what to do"):
-            table.add_column(heading, overflow="fold")
+        from infra.console.output import FittedTable, TableColumn, output
+
+        headings = [
+            TableColumn("check"),
+            TableColumn(""),
+            TableColumn("found", wraps=True),
+            TableColumn("what to do", wraps=True),
+        ]
         colours = {"ok": "green", "note": "yellow", "fail": "bold red"}
-        for finding in findings:
-            status = Text(finding.status, colours[finding.status])
-            table.add_row(finding.check, status, Text(finding.detail), Text(finding.remedy))
-        Console().print(table)
+        rows = [(f.check, Text(f.status, colours[f.status]), f.detail, f.remedy) for f in findings]
+        output().print(FittedTable(headings, [*rows], ruled=False))
     raise typer.Exit(1 if failed else 0)
 
 

@@ -33,6 +33,30 @@ def some(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+COLUMN_GAP = 2
+"""Spaces between the columns of a table."""
+
+
+def columns_that_fit(widths: Sequence[int], ranks: Sequence[int], width: int) -> list[int]:
+    """Positions of the columns to show, in order.
+
+    Args:
+        widths: cells that each column takes.
+        ranks: by which columns are dropped, the highest first, of equals the last; 0 is never dropped.
+        width: cells of the terminal.
+
+    >>> columns_that_fit([10, 8, 20], [0, 2, 1], 34), columns_that_fit([10, 8, 20], [0, 2, 1], 12)
+    ([0, 2], [0])
+    """
+    shown = list(range(len(widths)))
+    while sum(widths[k] for k in shown) + COLUMN_GAP * (len(shown) - 1) > width:
+        least = max(reversed(shown), key=lambda k: ranks[k])
+        if ranks[least] == 0:
+            break
+        shown.remove(least)
+    return shown
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

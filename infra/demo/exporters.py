@@ -63,6 +63,7 @@ class ExportedWorkload:
         self._source, self._fed_s = workload.source, 0.0
         cluster, spec = self._scaled.cluster, workload.spec
         self._sampler = TelemetrySampler(spec.id, cluster, workload.device, seed, 0, _STEP_S)
+        self._limits = {"kind": "hpa", "workload": spec.id, "min": spec.min_replicas, "max": spec.max_replicas}
 
     def advance(self, until_s: float) -> None:
         """Live on to that second of the fleet's life."""
@@ -73,10 +74,10 @@ class ExportedWorkload:
             self._fed_s = end_s
 
     def records(self) -> list[dict[str, Any]]:
-        """Telemetry of this instant, as our own publisher would write it."""
+        """Telemetry of this instant, as our own publisher would write it, and the limits of the HPA."""
         self._sampler.sample()
         sample = self._sampler.take(self._scaled.cluster.num_current)
-        return [orjson.loads(value) for value in (*sample.requests, *sample.gpu)]
+        return [*(orjson.loads(value) for value in (*sample.requests, *sample.gpu)), self._limits]
 
 
 class Exporters:
@@ -150,7 +151,17 @@ def _deployment(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield (family := "kube_deployment_status_replicas"), _line(family, labels, existing)
 
 
-_OF_KIND = {"requests": _engines, "gpu": _devices, "fleet": _deployment}
+def _autoscaler(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    namespace, _, name = record["workload"].partition("/")
+    labels = {"namespace": namespace, "horizontalpodautoscaler": name}
+    target = {"scaletargetref_api_version": "apps/v1", "scaletargetref_kind": "Deployment"}
+    prefix = "kube_horizontalpodautoscaler"
+    yield (family := f"{prefix}_info"), _line(family, {**labels, **target, "scaletargetref_name": name}, 1)
+    for bound in ("min", "max"):
+        yield (family := f"{prefix}_spec_{bound}_replicas"), _line(family, labels, record[bound])
+
+
+_OF_KIND = {"requests": _engines, "gpu": _devices, "fleet": _deployment, "hpa": _autoscaler}
 
 
 def _line(name: str, labels: dict[str, str], value: float) -> str:

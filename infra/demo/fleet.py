@@ -8,11 +8,11 @@ It waits, so results do not depend on the machine's speed; pacing only makes it 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 from agents.actuation.guard import Verdict
 from agents.policy import Policy
@@ -43,6 +43,8 @@ __all__ = ["FleetRunner", "Snapshot"]
 
 
 SPARKLINE_SLOTS = 60
+# Kept for the report: a day and a half in steps of 5 s.
+_SERIES_SLOTS = 26_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,24 @@ class Snapshot:
     live: LiveState
 
 
+class SeriesRow(NamedTuple):
+    """One workload at the end of a slot.
+
+    Attributes:
+        at_s: simulated seconds since the context was full.
+        held: ready and pending replicas by policy, this run's own as `harmony`.
+        peak_rps: low, median and high of the demand forecast over the window that a new replica would serve in; None:
+            none was made.
+        window_s: how far ahead of `at_s` that window ends.
+    """
+
+    at_s: float
+    load_rps: float
+    held: Mapping[str, int]
+    peak_rps: tuple[float, float, float] | None = None
+    window_s: float = 0.0
+
+
 class FleetReport:
     """Counts a run and scores it.
 
@@ -87,6 +107,7 @@ class FleetReport:
         self._rates: dict[str, deque[float]] = {loop.spec.id: deque(maxlen=SPARKLINE_SLOTS) for loop in loops}
         self._tally = DecisionTally()
         self._refused: Counter[str] = Counter()
+        self.series: dict[str, deque[SeriesRow]] = {loop.spec.id: deque(maxlen=_SERIES_SLOTS) for loop in loops}
 
     @property
     def num_decisions(self) -> int:
@@ -103,6 +124,21 @@ class FleetReport:
     def decided(self, decisions: Iterable[Decision]) -> None:
         """Decisions have been read, each given once."""
         self._tally.add(decisions)
+
+    def observe(self, decisions: Mapping[str, Decision]) -> None:
+        """Keep the slot for the report; `decisions` are its own."""
+        if self.end_s < self._score_from_s:
+            return
+        for loop in self._loops:
+            held = {"harmony": loop.cluster.num_current}
+            held |= {shadow.policy: shadow.cluster.num_current for shadow in loop.shadows}
+            row = SeriesRow(self.end_s - self._score_from_s, loop.load().arrival_rps, held)
+            decision = decisions.get(loop.spec.id)
+            if decision is not None and decision.forecast.indicator == ARRIVAL_RATE and decision.forecast.peak:
+                q = decision.forecast.peak
+                low, mid, high = (q.values[_nearest(q.levels, level)] for level in (0.1, 0.5, 0.9))
+                row = row._replace(peak_rps=(low, mid, high), window_s=decision.forecast.window_s or 0.0)
+            self.series[loop.spec.id].append(row)
 
     def judged(self, verdict: Verdict) -> None:
         """A command has met the fleet."""
@@ -140,6 +176,7 @@ class FleetReport:
             "scored_s": max(0.0, self.end_s - self._score_from_s),
             **self._own(),
             "shadows": self._shadows(),
+            "costs": self.costs(),
             "workloads": [self._workload(loop) for loop in self._loops],
         }
 
@@ -176,6 +213,17 @@ class FleetReport:
             "attainment": good / num_counted if num_counted else None,
             "gpu_hours": sum(s.gpu_hours for s in scores),
         }
+
+    def costs(self) -> dict[str, float]:
+        """Money by policy, in the currency of `price_per_gpu_hour`; this run's own as `harmony`."""
+        end_s = self._scored_end_s()
+        total: defaultdict[str, float] = defaultdict(float)
+        for loop in self._loops:
+            price = loop.spec.price_per_gpu_hour
+            total["harmony"] += price * loop.score(end_s, final=self.final).gpu_hours
+            for shadow in loop.shadows:
+                total[shadow.policy] += price * shadow.score(end_s, final=self.final).gpu_hours
+        return dict(total)
 
     def _workload(self, loop: ClosedLoop) -> dict[str, Any]:
         end_s = self._scored_end_s()
@@ -365,12 +413,13 @@ class FleetRunner:
                 self.report.judged(loop.obey(command, origin_ts_ms))
 
     def _emit_snapshot(self, feed: DecisionFeed, slot: int, origin_ts_ms: int, behind_s: float) -> None:
-        if self._on_update is None:
-            return
         answers = {loop.spec.id: feed.inbox.decision(loop.spec.id, origin_ts_ms) for loop in self.loops}
         decisions = {workload: decision for workload, decision in answers.items() if decision is not None}
         warm_up = slot + 1 < self._warm_up_slots
+        self.report.observe(decisions)
         note = f"filling the context of {self._warm_up_slots} slots" if warm_up else ""
+        if self._on_update is None:
+            return
         live = self.report.live(origin_ts_ms, decisions, note)
         self._on_update(Snapshot(slot + 1, self._num_slots, origin_ts_ms, warm_up, behind_s, decisions, live))
 

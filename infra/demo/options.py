@@ -16,12 +16,15 @@ class RunOptions:
         settings: file, environment and flags together; a fleet simulated here has workloads and a policy of its own.
         config: the settings file given, None = the usual one or none.
         trace: recorded requests that drive the fleet; None = generated load.
+        scenario: name of what is played where neither trace nor recording is; None = the default.
+        report: HTML file to write at the end; None = in the state directory.
         recording: recorded telemetry to play in place of a fleet: a DCGM log or a GenTD26 directory.
         brokers: a running Kafka named by flag; None = for telemetry of your own that of the settings, else the
             embedded one.
         workers: worker processes beside this one's fleet and page.
         duration_s: wall time at that speed once the context is full; None = until the trace ends, or for ever.
-        speed: simulated seconds per second; 0 = as fast as decisions come.
+        speed: simulated seconds per second; 0 = as fast as decisions come; None = as the scenario has it, 20 for a
+            trace, 0 for a recording.
         step_s: length of a step; None = the demo's.
         seed: of load and fleet.
         fleet: False = no simulated fleet: workers, page and metrics only, for telemetry of your own.
@@ -36,10 +39,12 @@ class RunOptions:
     config: Path | None = None
     trace: Path | None = None
     recording: Path | None = None
+    scenario: str | None = None
+    report: Path | None = None
     brokers: str | None = None
     workers: int = 1
     duration_s: float | None = None
-    speed: float = 20.0
+    speed: float | None = None
     step_s: float | None = None
     seed: int = 0
     fleet: bool = True

@@ -413,7 +413,7 @@ def _play(
             session.topics,
             stream,
             recording,
-            speed=options.speed,
+            speed=options.speed or 0.0,
             duration_s=options.duration_s,
             on_update=show,
             check_alive=session.supervisor.check,

@@ -12,9 +12,11 @@ from rich.console import Console
 
 from agents.policy import Policy
 from infra.console.errors import HarmonyError
+from infra.console.output import output
 from infra.demo.fleet import FleetRunner, Snapshot
 from infra.demo.live import LiveView
 from infra.demo.options import RunOptions
+from infra.demo.scenarios import DEFAULT_SCENARIO, SCENARIOS
 from infra.demo.session import (
     Session,
     accelerated_session,
@@ -24,11 +26,17 @@ from infra.demo.session import (
     on_stop,
     print_as_json,
 )
-from infra.demo.summary import PolicyResult, RunSummary, render_summary
+from infra.demo.summary import REPORT, PolicyResult, RunSummary, check_writable, render_summary, span, write_run_report
 from infra.demo.supervisor import LagWatch, labelled, metric
 from infra.demo.workloads import DEMO_STREAM, FleetSpec, demo_fleet, demo_policy
 from infra.simulator.arrivals import TraceError
 from streams.config import StreamConfig
+
+_NEXT = (
+    "next      harmony backtest --prometheus URL   what it would have done on your load last week\n"
+    "          harmony init --detect URL           watch your own fleet; nothing is commanded\n"
+    "          harmony run --scenario surge        another load; also ramp, cold-start, gpu-failure, endless"
+)
 
 
 def run_demo(options: RunOptions) -> None:
@@ -49,19 +57,37 @@ def run_demo(options: RunOptions) -> None:
 
 
 def _run_fleet(options: RunOptions, console: Console) -> None:
-    stream = replace(DEMO_STREAM, step_ms=round(options.step_s * 1000)) if options.step_s is not None else DEMO_STREAM
-    generated = options.trace is None
+    scenario = None if options.trace is not None else SCENARIOS[options.scenario or DEFAULT_SCENARIO]
+    step_s = options.step_s or (DEMO_STREAM.step_ms / 1000 if scenario is None else scenario.step_s)
+    stream = replace(DEMO_STREAM, step_ms=round(step_s * 1000))
+    speed = options.speed if options.speed is not None else 20.0 if scenario is None else scenario.speed
+    options = replace(options, speed=speed)
     try:
-        fleet = demo_fleet(options.trace, with_generated=generated, seed=options.seed, step_ms=stream.step_ms)
+        fleet = (
+            demo_fleet(options.trace, with_generated=False, seed=options.seed, step_ms=stream.step_ms)
+            if scenario is None
+            else scenario.fleet(options.seed, step_s)
+        )
     except TraceError as error:
         raise HarmonyError(str(error), exit_code=2) from error
     policy = demo_policy(fleet, stream)
+    report = options.report or options.settings.state_dir / REPORT
+    check_writable(report)
     with accelerated_session(options, policy, stream, console) as session:
-        pace = f"{options.speed:g} x real time" if options.speed else "as fast as possible"
+        pace = f"{speed:g} x real time" if speed else "as fast as possible"
+        if scenario is not None:
+            ends = "" if scenario.length_s is None else f"; {span(scenario.length_s)} of simulated time"
+            console.print(f"scenario  {scenario.name}: {scenario.about}{ends}", soft_wrap=True)
         console.print(f"pace      {pace} once the context is full; Ctrl-C ends the run with its summary")
         console.print("look in   harmony status · harmony explain WORKLOAD · harmony decisions --follow\n")
-        summary = _live_the_loop(options, session, stream, policy, fleet, console)
+        summary, runner = _live_the_loop(options, session, stream, policy, fleet, console)
+    if scenario is not None:
+        summary = replace(summary, trace=scenario.name)
     _print_summary(summary, policy, options)
+    title = f"{summary.trace}: {scenario.about}" if scenario is not None else summary.trace
+    if write_run_report(report, title, summary, runner.report.series, policy):
+        console.print(f"\nreport    {report}", soft_wrap=True, highlight=False)
+    console.print(_NEXT, soft_wrap=True, highlight=False)
 
 
 def _serve(options: RunOptions, console: Console) -> None:
@@ -79,7 +105,8 @@ def _serve(options: RunOptions, console: Console) -> None:
 
 def _live_the_loop(
     options: RunOptions, session: Session, stream: StreamConfig, policy: Policy, fleet: FleetSpec, console: Console
-) -> RunSummary:
+) -> tuple[RunSummary, FleetRunner]:
+    assert options.speed is not None
     with LiveView(console) as view, LagWatch(session.urls) as lag:
         began_s = monotonic()
 
@@ -101,7 +128,7 @@ def _live_the_loop(
             security=session.security,
         )
         on_stop(runner.stop)
-        return summarise(runner.run(), session)
+        return summarise(runner.run(), session), runner
 
 
 def summarise(results: dict[str, Any], session: Session) -> RunSummary:
@@ -124,7 +151,11 @@ def summarise(results: dict[str, Any], session: Session) -> RunSummary:
         hold_reasons=results["hold_reasons"],
         attainment=results["attainment"],
         gpu_hours=results["gpu_hours"],
-        shadows={p: PolicyResult(r["attainment"], r["gpu_hours"]) for p, r in results["shadows"].items()},
+        cost=results["costs"].get("harmony"),
+        shadows={
+            p: PolicyResult(r["attainment"], r["gpu_hours"], results["costs"].get(p))
+            for p, r in results["shadows"].items()
+        },
     )
 
 
@@ -141,6 +172,6 @@ def _print_summary(summary: RunSummary, policy: Policy, options: RunOptions) -> 
     if options.as_json:
         print_as_json(summary.to_dict())
         return
-    console = Console()
+    console = output()
     objective = min(spec.slo.objective for spec in policy.workloads)
     console.print(render_summary(summary, objective=objective, unicode=console.encoding.lower().startswith("utf")))

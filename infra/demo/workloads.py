@@ -38,16 +38,20 @@ class FleetSpec:
     Attributes:
         start_ts_ms: event time of second 0, aligned to the step; None = 30 days before the run.
         trace: name of the trace that ends the run; None for endless load.
+        length_s: when the run ends, the warm-up included; None: with its load.
     """
 
     workloads: tuple[SimulatedWorkload, ...]
     seed: int = 0
     start_ts_ms: int | None = None
     trace: str | None = None
+    length_s: float | None = None
 
     @property
     def end_s(self) -> float:
-        """When the first finite source ends; infinity without one."""
+        """When the run or the first finite source ends; infinity without one."""
+        if self.length_s is not None:
+            return self.length_s
         return min((w.source.end_s for w in self.workloads), default=math.inf)
 
     def specs(self) -> tuple[WorkloadSpec, ...]:
@@ -76,15 +80,25 @@ class Delayed:
         return replace(a, arrival_s=a.arrival_s + self.delay_s)
 
 
-def demo_workloads(seed: int = 0) -> tuple[SimulatedWorkload, ...]:
-    """Three services: a chat with a daily curve and flash crowds, a code assistant, a summariser with batch jobs."""
+def demo_workloads(seed: int = 0, *, day_s: float = DAY_S, from_night: bool = False) -> tuple[SimulatedWorkload, ...]:
+    """Three services: a chat with a daily curve and flash crowds, a code assistant, a summariser with batch jobs.
+
+    Args:
+        day_s: length of a day of theirs.
+        from_night: second 0 is night for those with a daily curve, so that a day ends where it began.
+    """
+    night = 0.25 if from_night else 0.0  # a sine is least a quarter of its period before its phase
+
+    def phases(*of_day: float) -> tuple[float, ...]:
+        return tuple(night if from_night else phase for phase in of_day)
+
     chat = LoadShape(
         mean_rps=7.0,
         prompt=TokenShape(850, 0.8, 5_000),
         output=TokenShape(210, 0.7, 2_000),
-        period_s=DAY_S,
+        period_s=day_s,
         amplitudes=(0.55, 0.12),
-        phases=(0.30, 0.10),
+        phases=phases(0.30, 0.10),
         bursts_per_hour=1.5,
         burst_factor=1.6,
         burst_s=150,
@@ -95,34 +109,47 @@ def demo_workloads(seed: int = 0) -> tuple[SimulatedWorkload, ...]:
         mean_rps=8.0,
         prompt=TokenShape(1_700, 0.7, 7_000),
         output=TokenShape(55, 0.8, 800),
-        period_s=DAY_S,
+        period_s=day_s,
         amplitudes=(0.6, 0.25),
-        phases=(0.25, 0.45),
+        phases=phases(0.25, 0.45),
         noise=0.12,
     )
     summaries = LoadShape(
         mean_rps=4.0,
         prompt=TokenShape(3_200, 0.5, 12_000),
         output=TokenShape(260, 0.4, 1_500),
-        period_s=DAY_S,
+        period_s=day_s,
         amplitudes=(0.2,),
-        phases=(0.6,),
-        batch_every_s=DAY_S / 3,
+        phases=phases(0.6),
+        batch_every_s=day_s / 3,
         batch_factor=2.2,
         batch_s=240,
     )
     return (
-        _workload(
-            "demo/chat-70b", "dense-70b", chat, seed, Slo(2.0, 0.2, 0.99), most=20, lead_s=55, price=3.0, rps=1.66
+        declared_workload(
+            "demo/chat-70b",
+            "dense-70b",
+            GeneratedLoad(chat, seed),
+            Slo(2.0, 0.2, 0.99),
+            most=20,
+            lead_s=55,
+            price=3.0,
+            rps=1.66,
         ),
-        _workload(
-            "demo/code-13b", "dense-13b", code, seed + 1, Slo(2.5, 0.2, 0.99), most=20, lead_s=45, price=2.0, rps=1.95
+        declared_workload(
+            "demo/code-13b",
+            "dense-13b",
+            GeneratedLoad(code, seed + 1),
+            Slo(2.5, 0.2, 0.99),
+            most=20,
+            lead_s=45,
+            price=2.0,
+            rps=1.95,
         ),
-        _workload(
+        declared_workload(
             "demo/summaries-30b",
             "moe-30b",
-            summaries,
-            seed + 2,
+            GeneratedLoad(summaries, seed + 2),
             Slo(5.0, 0.15, 0.99),
             most=12,
             lead_s=50,
@@ -132,11 +159,10 @@ def demo_workloads(seed: int = 0) -> tuple[SimulatedWorkload, ...]:
     )
 
 
-def _workload(
+def declared_workload(
     name: str,
     profile: str,
-    shape: LoadShape,
-    seed: int,
+    source: ArrivalSource,
     slo: Slo,
     *,
     most: int,
@@ -158,7 +184,7 @@ def _workload(
         capacity_rps=rps,
         lead_time_s=lead_s,
     )
-    return SimulatedWorkload(spec, p, GeneratedLoad(shape, seed), lead_sigma_log=0.12)
+    return SimulatedWorkload(spec, p, source, lead_sigma_log=0.12)
 
 
 def trace_workload(trace: Trace, profile: EngineProfile | None = None, slo: Slo | None = None) -> SimulatedWorkload:

@@ -6,22 +6,22 @@ import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from infra.console.errors import HarmonyError
+from infra.console.output import FittedTable, TableColumn
 from infra.console.text import printable
 from infra.kafka.clients import close_producer
 from infra.kafka.tail import TailRecord
 from infra.settings.brokers import bootstrap_servers
 
 _SEND_TIMEOUT_S = 20.0
-_BYTES_WIDTH = 28
+_BYTES_WIDTH = 40
 REPLAYED = "replayed"
 # Reason of a notice: a record without a value, on telemetry that was accepted and cannot be used.
 UNUSED = "unused"
@@ -132,22 +132,27 @@ def by_reason(letters: Iterable[DeadLetterView]) -> list[tuple[str, int]]:
     return Counter(x.reason for x in letters).most_common()
 
 
-def letters_table(letters: Sequence[DeadLetterView]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("place", "refused at", "reason", "detail"):
-        table.add_column(heading, overflow="fold")
-    # A column that may not wrap keeps its width, and would leave none to the others.
-    table.add_column("bytes", overflow="ellipsis", no_wrap=True, max_width=_BYTES_WIDTH)
+def letters_table(letters: Sequence[DeadLetterView]) -> FittedTable:
+    """A row per letter: when, where and why it was refused, and its first bytes where the terminal has room."""
+    columns = [
+        TableColumn("when", 2), TableColumn("refused at", 1), TableColumn("reason"), TableColumn("detail", wraps=True),
+        TableColumn("bytes", 3), TableColumn("place", 4),
+    ]  # fmt: skip
+    table = FittedTable(columns)
     for x in letters:
-        table.add_row(
-            x.place,
-            printable(f"{x.topic}/{x.partition}@{x.offset}"),
-            printable(x.reason),
-            Text(printable(x.detail, 120)),
-            Text(printable((x.value or b"")[:120].decode("utf-8", "replace")), style="dim"),
+        first_bytes = printable((x.value or b"")[:120].decode("utf-8", "replace"), _BYTES_WIDTH)
+        table.rows.append(
+            (
+                datetime.fromtimestamp(x.stamp_ms / 1000, UTC).strftime("%m-%d %H:%M:%S"),
+                printable(f"{x.topic}/{x.partition}@{x.offset}"),
+                Text(printable(x.reason), style="bold"),
+                printable(x.detail, 200),
+                Text(first_bytes, style="dim"),
+                Text(x.place, style="dim"),
+            )
         )
     if not letters:
-        table.add_row(Text("no dead letters", style="dim"))
+        table.caption = "no dead letters"
     return table
 
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich import box
-from rich.console import Group
-from rich.table import Table
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from agents.records import Command, Decision, ForecastView, JumpsAhead, PromiseCapacity, Quantiles, SurgeAhead
+from infra.console.output import FittedTable, TableColumn
 from infra.console.text import printable
 from streams.catalogue import ARRIVAL_RATE
 
@@ -125,6 +125,28 @@ GUARD_MEANINGS = {
 }
 
 
+def low_maximum(d: Decision) -> int | None:
+    """The declared maximum, where it lies below the replicas that are ready and takes some of them away; else None."""
+    ready, final = d.replicas.ready, d.replicas.final
+    if ready is None or final is None or final >= ready:
+        return None
+    step = next((step for step in reversed(d.guards) if step.guard == "bounds" and step.after < step.before), None)
+    if step is not None:
+        return step.after if step.after == final else None
+    return final if d.proposer == "maximum" and d.replicas.proposed == final else None
+
+
+def low_maximum_text(d: Decision) -> str | None:
+    """A warning in words; None where there is nothing to warn of."""
+    most = low_maximum(d)
+    if most is None:
+        return None
+    return (
+        f"the declared maximum of {most} is below the {d.replicas.ready} replicas that are ready: the bound takes "
+        "replicas away, not a lack of load; check replicas.max"
+    )
+
+
 def surge_text(surge: SurgeAhead) -> str:
     """What a plan expects to come again: `a surge of every hour expected at 14:00:00Z, ...`."""
     period, length = (_span(seconds) for seconds in (surge.period_s, surge.length_s))
@@ -205,28 +227,30 @@ def status_rows(decisions: dict[str, Decision], commands: dict[str, Command]) ->
     return rows
 
 
-def status_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("workload", "mode", "replicas", "decision", "P(miss)", "lease", "id"):
-        table.add_column(heading, justify="right" if heading == "P(miss)" else "left", overflow="fold")
+def status_table(rows: list[dict[str, Any]]) -> FittedTable:
+    """A row per workload; a narrow terminal shows fewer columns."""
+    columns = [
+        TableColumn("workload"), TableColumn("mode", 2), TableColumn("replicas"), TableColumn("decision", wraps=True),
+        TableColumn("P(miss)", 1, right=True), TableColumn("lease", 3), TableColumn("id", 4),
+    ]  # fmt: skip
+    table = FittedTable(columns)
     for row in rows:
         r, lease = row["replicas"], row["command"]
         lease_text = "-" if lease is None else f"{lease['replicas']}" if lease["in_force"] else "run out"
         behind = f" ({row['behind_ms'] // 1000} s behind)" if row["behind_ms"] else ""
-        table.add_row(
-            Text(printable(row["workload"]), style="bold"),
-            row["mode"],
-            _change(r["current"], r["final"]),
-            Text(f"{_ARROWS.get(row['action'], '?')} {printable(row['reason']).replace('_', ' ')}{behind}"),
-            _percent(row["p_miss"]),
-            Text(lease_text, style="" if lease and lease["in_force"] else "dim"),
-            Text(row["decision_id"][:8], style="dim"),
+        table.rows.append(
+            (
+                Text(printable(row["workload"]), style="bold"),
+                row["mode"],
+                _change(r["current"], r["final"]),
+                f"{_ARROWS.get(row['action'], '?')} {printable(row['reason']).replace('_', ' ')}{behind}",
+                _percent(row["p_miss"]),
+                Text(lease_text, style="" if lease and lease["in_force"] else "dim"),
+                Text(row["decision_id"][:8], style="dim"),
+            )
         )
-    if rows:
-        # Once for all of them, so that the rest fits into 80 columns.
-        table.caption = f"decided for {_instant(max(row['origin_ts_ms'] for row in rows))}"
-    else:
-        table.add_row(Text("no decision yet", style="dim"))
+    # Once for all of them, so that the rest fits into 80 columns.
+    table.caption = f"decided for {_instant(max(row['origin_ts_ms'] for row in rows))}" if rows else "no decision yet"
     return table
 
 
@@ -241,21 +265,24 @@ def decision_line(d: Decision) -> str:
 
 def explanation(d: Decision) -> Group:
     """One decision in plain words: what, why, and what each guard said."""
-    lines = [Text(_headline(d), style="bold")]
-    lines += [Text(f"  {line}") for line in _evidence(d)]
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("who")
-    table.add_column("replicas")
-    table.add_column("because")
+    warning = low_maximum_text(d)
+    evidence = [Text(f"warning: {warning}", style="yellow")] if warning is not None else []
+    evidence += [Text(line) for line in _evidence(d)]
+    # A line that does not fit goes on below its own beginning.
+    lines: list[RenderableType] = [
+        Text(_headline(d), style="bold"),
+        Padding(Group(*evidence), (0, 0, 0, 2), expand=False),
+    ]
+    table = FittedTable([TableColumn("who"), TableColumn("replicas"), TableColumn("because", wraps=True)])
     if d.replicas.proposed is not None:
-        table.add_row("proposal", str(d.replicas.proposed), f"by {printable(d.proposer or 'the planner')}")
+        table.rows.append(("proposal", str(d.replicas.proposed), f"by {printable(d.proposer or 'the planner')}"))
     for step in d.guards:
         change = str(step.after) if step.before == step.after else f"{step.before} → {step.after}"
         meaning = GUARD_MEANINGS.get(step.guard)
         why = printable(step.reason) if meaning is None else f"{meaning}: {printable(step.reason)}"
-        table.add_row(printable(step.guard), change, Text(why))
+        table.rows.append((printable(step.guard), change, why))
     if not d.guards:
-        table.add_row("guards", _count(d.replicas.final), "none objected")
+        table.rows.append(("guards", _count(d.replicas.final), "none objected"))
     return Group(*lines, Text(), table)
 
 

@@ -142,14 +142,18 @@ class TopicTail:
         }
         return list(self.read(spans)), sum(spans[partition][0] - start for partition, start in starts.items())
 
-    def follow(self) -> Iterator[TailRecord]:
+    def follow(self, *, from_beginning: bool = False, idle_s: float | None = None) -> Iterator[TailRecord]:
         """Records that arrive after this call, for ever.
+
+        Args:
+            from_beginning: first those that the topic has.
+            idle_s: end when no record came for so long.
 
         Raises:
             HarmonyError: on the way, also where the topic has got partitions that are not read.
         """
-        self._position({p: end for p, (_, end) in self.bounds().items()})
-        return self._following()
+        self._position({p: begin if from_beginning else end for p, (begin, end) in self.bounds().items()})
+        return self._following(idle_s)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions that have held up the reading for long, as far as calls of this method and of `poll` show."""
@@ -166,12 +170,14 @@ class TopicTail:
         # Reading may stand still for other reasons, too.
         return [one for one in late if stable[TopicPartition(one.topic, one.partition)] == one.first_offset]
 
-    def _following(self) -> Iterator[TailRecord]:
-        while True:
+    def _following(self, idle_s: float | None) -> Iterator[TailRecord]:
+        last_s = monotonic()
+        while idle_s is None or monotonic() - last_s < idle_s:
             self._refuse_new_partitions()
             for records in self._poll().values():
                 for r in records:
                     yield tail_record(r)
+                    last_s = monotonic()
 
     def _position(self, offsets: Mapping[int, int]) -> None:
         tps = {TopicPartition(self._topic, p): offset for p, offset in offsets.items()}

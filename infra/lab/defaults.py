@@ -1,4 +1,4 @@
-"""What holds where an option of `harmony replay` for one kind of load is not given; imports nothing, for the help."""
+"""Defaults and limits of the measuring commands and of the Python API; imports nothing, so that help is fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ TRAIN_SHARE: Final = 0.3
 PROMPT_TOKENS: Final = "900:0.6"
 OUTPUT_TOKENS: Final = "200:0.6"
 
-
+MAX_STEPS: Final = 64
+"""Longest prediction length."""
 DEFAULT_LEVELS = "0.05,0.1,0.25,0.5,0.75,0.9,0.95"
 
 

@@ -134,16 +134,14 @@ def run_forecast(job: ForecastJob) -> None:
     Raises:
         HarmonyError: a file or an option that cannot be used.
     """
-    levels = _levels(job.quantile_levels)
+    levels = quantile_levels(job.quantile_levels)
     indicators = None if job.indicators is None else [word.strip() for word in job.indicators.split(",")]
-    tables = _chosen(job.file, read_series(job.file, _step_ms(job.step), None, indicators), job.items, indicators)
+    tables = _chosen(job.file, read_series(job.file, parse_step_ms(job.step), None, indicators), job.items, indicators)
     for line in _remarks(tables):
         say(line)
-    forecaster = _forecaster(job.model)
-    answers = [
-        _forecast_item(job.file, table, forecaster, job.prediction_length, levels, job.holdout, job.lower)
-        for table in tables
-    ]
+    answers = forecast_tables(
+        job.file, tables, job.prediction_length, levels, holdout=job.holdout, model=job.model, lower=job.lower
+    )
     if job.plot is not None:
         say(f"wrote {draw_forecasts(job.plot, answers)}")
     if job.holdout:
@@ -160,6 +158,33 @@ def run_forecast(job: ForecastJob) -> None:
         write_json(sys.stdout, answers)
     else:
         write_csv(sys.stdout, answers)
+
+
+def forecast_tables(
+    where: Path,
+    tables: Sequence[Table],
+    horizon: int,
+    levels: tuple[float, ...],
+    *,
+    holdout: bool = False,
+    model: str = "served",
+    lower: float | None = None,
+) -> list[ItemForecast]:
+    """A forecast of each table.
+
+    Args:
+        where: what errors call the source of the tables.
+        horizon: steps ahead, 1 to `MAX_STEPS`.
+        levels: of the quantiles, ascending.
+        holdout: forecast the last `horizon` rows.
+        model: one of `MODELS`.
+        lower: no value is below; None: 0 for a column that has none below.
+
+    Raises:
+        HarmonyError: an unknown model, or a table that is too short.
+    """
+    forecaster = _forecaster(model)
+    return [_forecast_item(where, table, forecaster, horizon, levels, holdout, lower) for table in tables]
 
 
 def _forecast_item(
@@ -320,7 +345,15 @@ def _verdict(answer: ItemForecast) -> str:
     return f"{answer.table.item_id}: {share} of the held-out values lie within the {nominal:.0%} interval"
 
 
-def _levels(text: str) -> tuple[float, ...]:
+def quantile_levels(text: str) -> tuple[float, ...]:
+    """Levels with commas between, sorted and distinct.
+
+    Raises:
+        HarmonyError: one is no number between 0 and 1.
+
+    >>> quantile_levels("0.9, 0.1, 0.9")
+    (0.1, 0.9)
+    """
     try:
         levels = tuple(sorted({float(word) for word in text.split(",")}))
     except ValueError:
@@ -330,7 +363,12 @@ def _levels(text: str) -> tuple[float, ...]:
     return levels
 
 
-def _step_ms(text: str | None) -> int | None:
+def parse_step_ms(text: str | None) -> int | None:
+    """Milliseconds of a step such as 15s; None where none is given.
+
+    Raises:
+        HarmonyError: it is no duration, or shorter than a millisecond.
+    """
     if text is None:
         return None
     try:
@@ -344,9 +382,6 @@ def _step_ms(text: str | None) -> int | None:
 
 # The picture of a forecast: history, fan, and the truth where there is one.
 
-
-if TYPE_CHECKING:
-    pass
 
 _MAX_PANELS = 12
 _HISTORY_HORIZONS = 5

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from infra.console.errors import HarmonyError
+from infra.console.text import columns_that_fit
 
 STDOUT = Path("-")
 """The file name that stands for standard output."""
@@ -134,7 +136,7 @@ def percentile(values: Sequence[float], level: float) -> float:
 def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", *, title: str = "", left: Sequence[str] = ()
 ) -> None:
-    """Print a plain table on stdout; columns are two spaces apart.
+    """Print a plain table on stdout; columns are two spaces apart. A narrow terminal shows fewer of the last ones.
 
     Args:
         left: headings whose columns are aligned left beside the first one; numbers stand right.
@@ -142,11 +144,11 @@ def print_table(
     widths = [max(len(row[k]) for row in (headings, *rows)) for k in range(len(headings))]
     if title:
         sys.stdout.write(title + "\n")
+    shown = list(range(len(headings)))
+    if sys.stdout.isatty():
+        shown = columns_that_fit(widths, [max(0, k - 1) for k in shown], shutil.get_terminal_size().columns)
     for row in (headings, *rows):
-        cells = [
-            cell.ljust(width) if k == 0 or heading in left else cell.rjust(width)
-            for k, (heading, cell, width) in enumerate(zip(headings, row, widths, strict=True))
-        ]
+        cells = [row[k].ljust(widths[k]) if k == 0 or headings[k] in left else row[k].rjust(widths[k]) for k in shown]
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
     if note:
         sys.stdout.write(note + "\n")

@@ -72,8 +72,8 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
-    """What the columns of a file hold.
+class SeriesColumns:
+    """What the columns of a table hold.
 
     Attributes:
         time, item: positions.
@@ -87,9 +87,9 @@ class _Columns:
     time: int
     item: int | None
     indicators: tuple[tuple[int, str], ...]
-    long: tuple[int, int] | None
-    unread: tuple[str, ...]
-    num_nameless: int
+    long: tuple[int, int] | None = None
+    unread: tuple[str, ...] = ()
+    num_nameless: int = 0
 
     @property
     def read(self) -> set[int]:
@@ -146,9 +146,31 @@ def read_series(
     if table is None:
         raise HarmonyError(f"{where}: is empty; it needs a header and rows.", 2)
     columns = _columns(where, table.header, indicators)
-    items, unread = _collect(
-        where, columns, table.rows(columns.read), default_item or where.name.split(".")[0], indicators
+    return tables_of(
+        where, columns, table.rows(columns.read), step_ms, default_item or where.name.split(".")[0], indicators
     )
+
+
+def tables_of(
+    where: Path,
+    columns: SeriesColumns,
+    rows: Iterator[Cells],
+    step_ms: int | None,
+    default_item: str,
+    indicators: Collection[str] | None = None,
+) -> list[Table]:
+    """The items of a table whose columns are known.
+
+    Args:
+        where: what errors call the table.
+        columns: what each of them holds.
+        rows: line number and cells.
+        step_ms, default_item, indicators: as `read_series` has them.
+
+    Raises:
+        HarmonyError: as `read_series` does.
+    """
+    items, unread = _collect(where, columns, rows, default_item, indicators)
     if not items:
         problem = (
             f"no indicator {', '.join(indicators or ())}; it has {', '.join(unread)[:200]}" if unread else "no rows"
@@ -185,7 +207,7 @@ def infer_step_ms(where: Path, times: Iterable[Sequence[int]]) -> int:
     return max(1, round(float(np.median(distances[near]))))
 
 
-def _columns(where: Path, header: tuple[int, list[str]], wanted: Collection[str] | None) -> _Columns:
+def _columns(where: Path, header: tuple[int, list[str]], wanted: Collection[str] | None) -> SeriesColumns:
     line, names = header[0], [str(name).strip() for name in header[1]]
     time = time_column(names)
     nameless = [k for k, name in enumerate(names) if is_nameless(name)]
@@ -205,7 +227,7 @@ def _columns(where: Path, header: tuple[int, list[str]], wanted: Collection[str]
         raise HarmonyError(f"{where}, line {line}: column {doubled[0][:60]!r} appears twice; rename one.", 2)
     if not others:
         raise HarmonyError(f"{where}, line {line}: has no column beside the time; add at least one indicator.", 2)
-    return _Columns(
+    return SeriesColumns(
         names=tuple(names),
         time=time,
         item=item,
@@ -217,7 +239,7 @@ def _columns(where: Path, header: tuple[int, list[str]], wanted: Collection[str]
 
 
 def _collect(
-    where: Path, columns: _Columns, rows: Iterator[Cells], default: str, wanted: Collection[str] | None
+    where: Path, columns: SeriesColumns, rows: Iterator[Cells], default: str, wanted: Collection[str] | None
 ) -> tuple[dict[str, _Item], tuple[str, ...]]:
     """The items, and the indicators of a long file that are not asked for."""
     items: dict[str, _Item] = {}
@@ -243,7 +265,7 @@ def _collect(
     return items, tuple(unread)
 
 
-def _item_name(where: Path, line: int, columns: _Columns, cells: Sequence[object]) -> str:
+def _item_name(where: Path, line: int, columns: SeriesColumns, cells: Sequence[object]) -> str:
     assert columns.item is not None
     cell = cells[columns.item]
     text = "" if cell is None or isinstance(cell, Unreadable) else str(cell).strip()
@@ -253,7 +275,7 @@ def _item_name(where: Path, line: int, columns: _Columns, cells: Sequence[object
 
 
 def _add_row(
-    where: Path, line: int, name: str, item: _Item, instant: Instant, columns: _Columns, cells: Sequence[object]
+    where: Path, line: int, name: str, item: _Item, instant: Instant, columns: SeriesColumns, cells: Sequence[object]
 ) -> None:
     """A row of a wide file."""
     cell, time_ms = cells[columns.time], instant.ms
@@ -276,7 +298,7 @@ def _add_row(
 
 
 def _add_value(
-    where: Path, line: int, name: str, item: _Item, instant: Instant, columns: _Columns, cells: Sequence[object]
+    where: Path, line: int, name: str, item: _Item, instant: Instant, columns: SeriesColumns, cells: Sequence[object]
 ) -> None:
     """A row of a long file."""
     assert columns.long is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.records import BANDS
+from agents.records import BANDS, LEVELS
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import LATENESS_BOUNDS_MS
 from streams.records.decode import UNEXPLAINED
@@ -98,6 +98,8 @@ GUARDS = (
     "fallback",
 )
 PROPOSERS = ("cheapest", "queue_bound", "maximum", "quantile", "reactive", "last_plan", "idle")
+# Of the peak of a decision's forecast (`agents.records.LEVELS`).
+PEAK_QUANTILES = tuple(f"{level:g}" for level in LEVELS)
 KAFKA_OPERATIONS = ("produce", "fetch", "commit", "rebalance", "admin", "connect")
 
 _STAGE = Label("stage", STAGES)
@@ -272,6 +274,21 @@ METRICS: tuple[Metric, ...] = (
     Metric("replicas", "gauge", "Replicas of the whole fleet.", (Label("state", ("ready", "pending", "wanted")),)),
     Metric("replicas_wanted", "gauge", "Replicas that the last decision asks for.", (_WORKLOAD,)),
     Metric("replicas_ready", "gauge", "Replicas ready as last reported.", (_WORKLOAD,)),
+    Metric("replicas_held", "gauge", "Replicas held: ready and on their way.", (_WORKLOAD,)),
+    Metric("replicas_needed", "gauge", "Replicas that the load of the newest slot needs.", (_WORKLOAD,)),
+    Metric("load_requests_per_second", "gauge", "Requests that arrived in the newest slot.", (_WORKLOAD,)),
+    Metric(
+        "forecast_peak_requests_per_second",
+        "gauge",
+        "Forecast of the highest load while a replica ordered now would start and serve: its quantile at each level.",
+        (_WORKLOAD, Label("level", PEAK_QUANTILES)),
+    ),
+    Metric(
+        "error_budget_left_ratio",
+        "gauge",
+        "Share of the error budget that is left: 1 = no request missed, 0 = as many as the objective allows.",
+        (_WORKLOAD,),
+    ),
     Metric(
         "p_miss",
         "gauge",

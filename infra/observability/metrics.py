@@ -160,7 +160,7 @@ class PrometheusMeter:
 
     def workload_gauges(self, workload: str, values: Mapping[str, float]) -> None:
         """Set gauges that have a workload for their only label; those of one too many are dropped at once."""
-        dropped, room = 0, self._fits(workload)
+        dropped, room = 0, self.fits(workload)
         for name, value in values.items():
             if room or math.isnan(value):
                 self.gauge(name, value, workload=workload)
@@ -197,7 +197,7 @@ class PrometheusMeter:
             self._workloads.discard(workload)
         for metric in self._of("gauge"):
             if any(label.domain == "workload" for label in metric.labels):
-                self._gauges[metric.name].remove(workload)
+                self._gauges[metric.name].remove_by_labels({"workload": workload})
 
     def forget(self, name: str) -> None:
         """Remove all series of a gauge whose numbers this worker no longer knows."""
@@ -245,14 +245,15 @@ class PrometheusMeter:
             raise error
         self._counters["meter_errors_total"].inc()
 
-    def _fits(self, workload: str) -> bool:
+    def fits(self, workload: str) -> bool:
+        """Whether a workload has series of its own, or there is room for them."""
         return workload in self._workloads or len(self._workloads) < self._max_workload_series
 
     def _has_room(self, metric: Metric, values: tuple[str, ...]) -> bool:
         for label, value in zip(metric.labels, values, strict=True):
             if label.domain == "workload":
                 with self._lock:
-                    if not self._fits(value):
+                    if not self.fits(value):
                         return False
                     self._workloads.add(value)
         return True

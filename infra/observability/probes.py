@@ -269,7 +269,7 @@ def names_loopback(host_header: str) -> bool:
 
 def _why_not_bound(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use: stop the process that holds it, or choose another metrics port"
+        return f"port {port} on {host} is in use: stop the process that holds it, or choose another with --web-port"
     if error.errno == errno.EACCES:
         return f"port {port} on {host} may not be bound by this user: choose a metrics port above 1023"
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:

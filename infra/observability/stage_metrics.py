@@ -10,7 +10,9 @@ import msgspec
 
 from agents.decide.decision import command_id
 from agents.policy import GuardLimits
+from infra.observability.catalogue import PEAK_QUANTILES
 from infra.observability.metrics import PrometheusMeter, TallyingMeter
+from streams.catalogue import ARRIVAL_RATE
 from streams.log import Emission
 from streams.pages.page import Counters
 
@@ -78,10 +80,22 @@ class _Risk(msgspec.Struct):
     p_miss: dict[str, float]
     objective: float
     miss_share: dict[str, float] = {}
+    budget_left_ratio: float | None = None
 
 
 class _Inputs(msgspec.Struct):
     coverage_ratio: float | None = None
+    arrival_rate: float | None = None
+
+
+class _Peak(msgspec.Struct, frozen=True):
+    levels: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+class _Forecast(msgspec.Struct, frozen=True):
+    indicator: str = ARRIVAL_RATE
+    peak: _Peak | None = None
 
 
 class _DecisionGlance(msgspec.Struct):
@@ -97,6 +111,7 @@ class _DecisionGlance(msgspec.Struct):
     mode: str = "observe"
     origin_ts_ms: int = 0
     shadow: dict[str, int] = {}
+    forecast: _Forecast = _Forecast()
 
 
 _GLANCES = msgspec.json.Decoder(_DecisionGlance)
@@ -167,8 +182,22 @@ class DecideMetrics:
                 "miss_share_allowed": _or_nan(None if share is None else 1.0 - risk.objective),
                 "telemetry_coverage_ratio": _or_nan(decision.inputs.coverage_ratio),
                 "acting": float(decision.mode == "act"),
+                "replicas_held": _or_nan(replicas.current),
+                "replicas_needed": _or_nan(decision.shadow.get("reactive")),
+                "load_requests_per_second": _or_nan(decision.inputs.arrival_rate),
+                "error_budget_left_ratio": _or_nan(risk.budget_left_ratio),
             },
         )
+        if self._meter.fits(workload):
+            self._show_peak(workload, decision.forecast)
+
+    def _show_peak(self, workload: str, forecast: _Forecast) -> None:
+        """The forecast of the load; of a workload that is planned by tokens there is none in requests."""
+        peak = forecast.peak if forecast.indicator == ARRIVAL_RATE else None
+        known = {} if peak is None else {f"{q:g}": v for q, v in zip(peak.levels, peak.values, strict=True)}
+        for quantile in PEAK_QUANTILES:
+            value = known.get(quantile, math.nan)
+            self._meter.gauge("forecast_peak_requests_per_second", value, workload=workload, level=quantile)
 
     def _replace(self, workload: str, replicas: _Replicas | None) -> None:
         """Its newest replicas; None = it has retired."""

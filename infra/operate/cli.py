@@ -63,6 +63,7 @@ def explain(
 
 def decisions(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones.")] = False,
+    changes: Annotated[bool, typer.Option("--changes", help="Only those that change a count or a mode.")] = False,
     workload: Annotated[str | None, typer.Option("--workload", "-w", help="Only of this one.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Of the newest ones, before following.")] = 20,
     as_json: Json = False,
@@ -73,7 +74,9 @@ def decisions(
     with plain_errors():
         from infra.operate.commands import show_decisions
 
-        show_decisions(Place(brokers, config), follow=follow, workload=workload, limit=limit, as_json=as_json)
+        show_decisions(
+            Place(brokers, config), follow=follow, workload=workload, limit=limit, as_json=as_json, changes=changes
+        )
 
 
 def pin(
@@ -84,13 +87,15 @@ def pin(
     brokers: Brokers = None,
     config: Config = None,
 ) -> None:
-    """Hold a workload at a replica count, whatever the guards say."""
+    """Hold a workload at a replica count, whatever the guards say, bounds and pause included."""
     with plain_errors():
         from infra.kafka.operator import parse_duration_ms
-        from infra.operate.commands import order
+        from infra.operate.commands import beyond_bounds, order
 
         ms, done = parse_duration_ms(for_), f"pinned at {replicas} for {for_}"
-        order(Place(brokers, config), "pin", workload, reason, done, ms, replicas=replicas)
+        place = Place(brokers, config)
+        done += beyond_bounds(replicas, place.bounds.get(workload))
+        order(place, "pin", workload, reason, done, ms, replicas=replicas)
 
 
 def unpin(workload: Workload, reason: Because = "", brokers: Brokers = None, config: Config = None) -> None:

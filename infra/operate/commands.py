@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from agents.decide.records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.console.errors import HarmonyError
+from infra.console.output import output
 from infra.console.text import nearest, printable
 from infra.explain import dead_letters as letters
 from infra.explain.views import (
@@ -123,7 +124,7 @@ def show_status(place: Place, *, watch: bool, as_json: bool) -> None:
                 if not watch:
                     return
                 time.sleep(_WATCH_S)
-        console = Console()
+        console = output()
         if not watch:
             console.print(_status(*look()))
             return
@@ -144,13 +145,33 @@ def show_explanation(place: Place, query: str, *, as_json: bool) -> None:
     if as_json:
         emit(msgspec.to_builtins(decision))
         return
-    Console().print(explanation(decision))
+    output().print(explanation(decision))
     for sentence in place.problems().sentences(decision.workload):
-        Console().print(Text(f"! now: {sentence}", style="yellow"))
+        output().print(Text(f"! now: {sentence}", style="yellow"))
 
 
-def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: int, as_json: bool) -> None:
-    """Print the newest decisions, one per line, oldest first, and go on with new ones."""
+class ChangeFilter:
+    """Lets a decision pass that differs from the one before of its workload: in the count, the mode, or by an end."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[object, ...]] = {}
+
+    def __call__(self, d: Decision) -> bool:
+        count = d.replicas.final if d.replicas.final is not None else d.replicas.current
+        here = count, d.mode, d.action == "retired"
+        before = self._newest.get(d.workload)
+        self._newest[d.workload] = here
+        return before is None or before != here
+
+
+def show_decisions(
+    place: Place, *, follow: bool, workload: str | None, limit: int, as_json: bool, changes: bool = False
+) -> None:
+    """Print the newest decisions, one per line, oldest first, and go on with new ones.
+
+    Args:
+        changes: only those that differ from the one before of their workload.
+    """
 
     def show(d: Decision) -> None:
         if as_json:
@@ -160,9 +181,15 @@ def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: i
 
     with place.tail(place.topics.decisions) as tail:
         newest: list[Decision] = []
+        shown: list[Decision] = []
+        passes = ChangeFilter()
         for stretch in tail.back() if limit else ():
             newest = [d for d in decisions_of(stretch) if workload in (None, d.workload)] + newest
-            if len(newest) >= limit:
+            newest.sort(key=lambda d: (d.origin_ts_ms, d.workload))
+            # Of the oldest one read it is not known whether it differs, so one more is looked for.
+            passes = ChangeFilter()
+            shown = [d for d in newest if passes(d)] if changes else newest
+            if len(shown) > limit if changes else len(shown) >= limit:
                 break
         if workload is not None and limit and not newest:
             by_workload = newest_decisions(tail.back())
@@ -170,12 +197,25 @@ def show_decisions(place: Place, *, follow: bool, workload: str | None, limit: i
                 stranger(workload, place.declared, by_workload) or f"No decision for {printable(workload)} yet.",
                 err=True,
             )
-        for d in sorted(newest, key=lambda d: (d.origin_ts_ms, d.workload))[-limit:] if limit else ():
+        for d in shown[-limit:] if limit else ():
             show(d)
         for record in tail.follow() if follow else ():
             new = _decision(record)
-            if new is not None and workload in (None, new.workload):
+            if new is not None and workload in (None, new.workload) and (passes(new) or not changes):
                 show(new)
+
+
+def beyond_bounds(replicas: int, bounds: tuple[int, int] | None) -> str:
+    """What to say of a pin outside the declared bounds; "" for one within, or where none are declared.
+
+    >>> beyond_bounds(20, (1, 16)), beyond_bounds(4, (1, 16))
+    (', above the declared maximum of 16: a pin wins over bounds', '')
+    """
+    if bounds is None or bounds[0] <= replicas <= bounds[1]:
+        return ""
+    low, high = bounds
+    which = f"above the declared maximum of {high}" if replicas > high else f"below the declared minimum of {low}"
+    return f", {which}: a pin wins over bounds"
 
 
 def order(
@@ -236,7 +276,7 @@ def show_letters(place: Place, limit: int, reason: str | None, topic: str | None
     if as_json:
         emit({"dead_letters": [x.to_dict() for x in views]})
     else:
-        Console().print(letters.letters_table(views))
+        output().print(letters.letters_table(views))
 
 
 def replay_letters(
@@ -250,7 +290,7 @@ def replay_letters(
     if as_json:
         emit({"found": len(views), "sent": sent})
     elif dry_run:
-        Console().print(letters.letters_table(views))
+        output().print(letters.letters_table(views))
     else:
         typer.echo(f"{sent} of {len(views)} dead letters sent again")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Literal
@@ -17,6 +17,7 @@ from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.collect.sources.scrape import Scraper, parse_target
 from infra.console.errors import HarmonyError
 from infra.console.web import HttpClient, printable_url
+from infra.operate.replica_limits import LIMIT_SERIES, ReplicaLimits, replica_limits
 
 _TIMEOUT_S = 10.0
 # Long enough for two scrapes of a server that looks once a minute.
@@ -30,11 +31,24 @@ class DetectedWorkload:
     Attributes:
         replicas: engines that answered, or as the cluster says; None where only devices speak.
         devices: GPUs that report for it.
+        limits: of its target, where the cluster reports them.
     """
 
     id: str
     replicas: int | None
     devices: int
+    limits: ReplicaLimits | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Namespace and name of its target: collectors name workloads so where they can."""
+        namespace, _, name = self.id.rpartition("/")
+        return namespace.partition("/")[0] or "default", name
+
+    @property
+    def running(self) -> int:
+        """Replicas that run, or that its target is to have: the larger one."""
+        return max(self.replicas or 0, (self.limits.wanted if self.limits is not None else None) or 0)
 
     @property
     def gpus_per_replica(self) -> int:
@@ -72,10 +86,10 @@ def detect(address: str) -> Detection:
     where = printable_url(address)
     kind: Literal["prometheus", "exporter"] = "prometheus"
     try:
-        points: Sequence[Point] = PrometheusApi(url, http).samples(reader.names, _WINDOW_S)
+        points: Sequence[Point] = PrometheusApi(url, http).samples([*reader.names, *LIMIT_SERIES], _WINDOW_S)
     except PrometheusError as problem:
         kind = "exporter"
-        read = Scraper(lambda: [parse_target(address)], reader.reads, http)()
+        read = Scraper(lambda: [parse_target(address)], lambda n: n in LIMIT_SERIES or reader.reads(n), http)()
         points = read.points
         if read.failures:
             raise HarmonyError(
@@ -83,7 +97,8 @@ def detect(address: str) -> Detection:
                 f"({next(iter(read.failures.values()))}). Check the address.",
                 2,
             ) from None
-    workloads = tuple(_workloads(reader.read(points)))
+    limits = replica_limits(points)
+    workloads = tuple(replace(w, limits=limits.get(w.place)) for w in _workloads(reader.read(points)))
     unplaced = {f"{profile}: {reason}": n for (profile, reason), n in reader.tally.unplaced.items()}
     if not workloads:
         why = f" ({next(iter(unplaced))})" if unplaced else ""

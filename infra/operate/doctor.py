@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ import msgspec
 from agents.decide.state import STAGE as DECIDE
 from agents.decide.state import DecideCommit
 from agents.policy import WorkloadSpec
-from agents.records import Target
+from agents.records import Decision, Target
 from infra.actuate.actuator import NotApplied
 from infra.actuate.assembly import targets_of
 from infra.actuate.kubernetes import gpu_difference
@@ -38,6 +38,7 @@ from infra.kafka.rights import rights_of, rights_text
 from infra.kafka.tail import TailRecord, TopicTail
 from infra.kafka.transactions import transactions_of
 from infra.observability.probes import check_closed, web_tls
+from infra.operate.commands import newest_decisions
 from infra.operate.problems import recent_letters
 from infra.settings.load import Settings, require_chosen
 from infra.settings.weights import allowed_weights
@@ -68,6 +69,10 @@ class Finding:
 _SKEW_S = 2.0
 # Looks back at most so many stretches for a newest record.
 _STRETCHES = 4
+# Nothing that deletes: the settings at hand may be those of another fleet, or of another shell.
+_OTHER_SETTINGS = (
+    "run doctor with the settings of this fleet's workers (--config, HARMONY_*); if these are they, set the keys back"
+)
 # Records of `pages` and `pages.coarse` to judge their sizes by, of at most .9 MB each.
 _NUM_PAGES = 32
 
@@ -138,6 +143,27 @@ def examine_state(settings: Settings, brokers: str, admin: TopicAdmin) -> Iterat
             ends.append(next(tail.back(_NUM_PAGES), []))
     yield _retention(settings, *ends)
     yield _clock(newest)
+    with TopicTail(brokers, topics.decisions, security=security) as tail:
+        yield examine_maxima(settings, newest_decisions(islice(tail.back(), _STRETCHES)).values())
+
+
+def examine_maxima(settings: Settings, newest: Iterable[Decision]) -> Finding:
+    """Whether a declared maximum lies below what is ready, so that HARMONY would take replicas away.
+
+    Args:
+        newest: decision of each workload.
+    """
+    ready = {d.workload: d.replicas.ready or 0 for d in newest if d.action != "retired"}
+    low = [
+        f"{spec.id}: at most {spec.max_replicas} declared, {ready[spec.id]} ready"
+        for spec in settings.policy.workloads
+        if ready.get(spec.id, 0) > spec.max_replicas
+    ]
+    if not low:
+        return Finding("maximum", "ok", "none declared is below what is ready")
+    return Finding(
+        "maximum", "note", some(low, _MAX_ITEMS), "raise replicas.max, or replicas are taken away, not for lack of load"
+    )
 
 
 def _workers(members: list[str]) -> Finding:
@@ -180,7 +206,8 @@ def _judged(settings: Settings, body: bytes, stamp_ms: int) -> Finding:
     try:
         commit = msgspec.msgpack.decode(body, type=DecideCommit)
     except UNREADABLE:
-        return Finding("state", "fail", "written by another release", "run that one, or `harmony state reset`")
+        remedy = "run the release that wrote it, or upgrade as docs/operations/upgrade.md describes"
+        return Finding("state", "fail", "written by another release", remedy)
     wrong = [
         f"{name} is {expected}, the state has {actual}"
         for name, expected, actual in (
@@ -192,7 +219,7 @@ def _judged(settings: Settings, body: bytes, stamp_ms: int) -> Finding:
     if settings.policy.epoch < commit.epoch:
         wrong.append(f"epoch is {settings.policy.epoch}, the state has {commit.epoch}")
     if wrong:
-        return Finding("state", "fail", "; ".join(wrong), "set it back, or `harmony state reset`")
+        return Finding("state", "fail", "; ".join(wrong), _OTHER_SETTINGS)
     age_s = max(0.0, time() - stamp_ms / 1_000)
     detail = f"{len(commit.state.workloads)} workloads, epoch {commit.epoch}, written {age_s:.0f} s ago"
     if age_s > max(300.0, 20 * settings.stream.step_ms / 1_000):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.console.errors import HarmonyError
-from infra.console.options import say
+from infra.console.options import finite, say
+from infra.console.text import some
 
 if TYPE_CHECKING:
     from infra.operate.detect import DetectedWorkload, Detection
@@ -23,6 +24,9 @@ _HEAD = """\
 # its target and look at its bounds; `harmony init` without --detect shows every key.
 workloads:
 """
+
+
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,20 @@ def init(
     ] = 2.0,
     tpot_s: Annotated[float, typer.Option("--slo-tpot", help="Seconds per further token.")] = 0.2,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    max_replicas: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most replicas of a workload whose limit is not known; not fewer than it has."),
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            max=3600,
+            callback=finite,
+            envvar="HARMONY_STEP_S",
+            help="Seconds per step; default: 15, longer for slow sources.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a commented settings file to start from; asks on a terminal, or detects."""
@@ -56,18 +74,32 @@ def init(
     if path.exists() and not force:
         raise HarmonyError(f"{path} exists; --force replaces it.", 2)
     addresses, promise = list(detect or ()), Promise(ttft_s, tpot_s)
-    if not yes and not addresses and brokers is None and sys.stdin.isatty():
+    asks = not yes and sys.stdin.isatty()
+    if asks and not addresses and brokers is None:
         brokers, addresses, promise = _ask()
     sources = _detect_all(addresses)
     chosen = {"brokers": brokers} if brokers else {}
     slow_s = max((f.interval_s for f in sources if f.interval_s), default=0.0)
-    if slow_s > 15.0:
+    remarks = []
+    if step is not None:
+        chosen["step_s"] = f"{step:g}"
+        slower = f" Samples come every {slow_s:g} s only; a step without one is missing." if slow_s > step else ""
+        remarks.append(f"The step is {step:g} s, as given.{slower}")
+    elif slow_s > 15.0:
         chosen["step_s"] = str(math.ceil(slow_s))
+        remarks.append(f"Samples come every {chosen['step_s']} s, so that is the step.")
     workloads = [w for f in sources for w in f.workloads]
-    text = example_yaml(chosen, _workloads_yaml(workloads, promise)) if workloads else example_yaml(chosen)
+    bounds = {w.id: _bounds(w, max_replicas, asks=asks) for w in workloads}
+    text = example_yaml(chosen, _workloads_yaml(workloads, bounds, promise)) if workloads else example_yaml(chosen)
     _check(text, path)
     write_example(path, text, force=force)
-    for line in _summary_lines(path, sources, chosen, brokers):
+    open_ended = [w for w, bound in bounds.items() if bound is None]
+    if open_ended:
+        remarks.append(
+            f"No limit of {some(open_ended, _MAX_LISTED)} is known, so none is written: give replicas.min and "
+            "replicas.max before `mode: act`, the maximum not below what runs (--max-replicas does it for all)."
+        )
+    for line in _summary_lines(path, sources, remarks, brokers):
         say(line)
 
 
@@ -99,7 +131,47 @@ def _detect_all(addresses: Sequence[str]) -> list[Detection]:
     return [detect(address) for address in addresses]
 
 
-def _workloads_yaml(workloads: Sequence[DetectedWorkload], promise: Promise) -> str:
+def _bounds(workload: DetectedWorkload, most: int | None, *, asks: bool) -> tuple[int, int] | None:
+    """Fewest and most replicas, never below what runs or may run; None where they are not known.
+
+    Args:
+        most: given for workloads without a known limit.
+        asks: a person can be asked for it.
+
+    Raises:
+        HarmonyError: `most` is below what runs (exit code 2).
+    """
+    running, limits = workload.running, workload.limits
+    if limits is not None and limits.max is not None:
+        return limits.min or 0, max(limits.max, running, 1)
+    if most is None and asks:
+        at_least = max(running, 1)
+        most = typer.prompt(
+            f"Most replicas of {workload.id} ({running} run; 0: not known yet)", default=0, err=True,
+            value_proc=lambda text: _most_of(text, at_least),
+        )  # fmt: skip
+    if not most:
+        return None
+    if most < running:
+        raise HarmonyError(
+            f"--max-replicas {most} is below the {running} replicas of {workload.id} that run: commands would take "
+            f"{running - most} of them away. Give {running} or more.",
+            2,
+        )
+    return 1, most
+
+
+def _most_of(text: str, running: int) -> int:
+    """An answer: 0, or a number that takes nothing away."""
+    most = int(text) if str(text).strip().isdigit() else -1
+    if most != 0 and most < running:
+        raise typer.BadParameter(f"give {running} or more, so that no replica is taken away, or 0")
+    return most
+
+
+def _workloads_yaml(
+    workloads: Sequence[DetectedWorkload], bounds: Mapping[str, tuple[int, int] | None], promise: Promise
+) -> str:
     """The section `workloads`, one entry for each that was found, in observe."""
     lines = [_HEAD]
     seen_ids: set[str] = set()
@@ -107,23 +179,34 @@ def _workloads_yaml(workloads: Sequence[DetectedWorkload], promise: Promise) -> 
         if workload.id in seen_ids:
             continue
         seen_ids.add(workload.id)
-        count_text = "seen by its GPUs only" if workload.replicas is None else f"{workload.replicas} seen"
         lines += [
             f"  - id: {_quoted(workload.id)}\n",
             "    mode: observe\n",
-            f"    replicas: {{min: 1, max: {max(4, 2 * (workload.replicas or 0))}}}   # {count_text}\n",
+            f"    {_replicas(workload, bounds[workload.id])}\n",
             f"    gpus_per_replica: {workload.gpus_per_replica}\n",
             f"    slo: {{ttft_s: {promise.ttft_s:g}, tpot_s: {promise.tpot_s:g}, objective: {promise.objective:g}}}\n",
-            f"    # target: {_target(workload.id)}\n",
+            f"    # target: {_target(workload)}\n",
         ]
     return "".join(lines)
 
 
-def _target(workload: str) -> str:
-    """A first guess for a person to correct: collectors name workloads by namespace and owner where they can."""
-    namespace, _, name = workload.rpartition("/")
-    place = namespace.partition("/")[0] or "default"
-    return f"{{apiVersion: apps/v1, kind: Deployment, namespace: {_quoted(place)}, name: {_quoted(name)}}}"
+def _replicas(workload: DetectedWorkload, bounds: tuple[int, int] | None) -> str:
+    """The bounds with what they rest on; commented out where they are not known."""
+    count = f"{workload.running} run" if workload.running else "seen by its GPUs only"
+    if bounds is None:
+        return f"# replicas: {{min: 1, max: }}   # {count}; no limit is known: give a maximum, not below what runs"
+    limits = workload.limits
+    source = f"limits of {limits.source}; " if limits is not None and limits.source else ""
+    return f"replicas: {{min: {bounds[0]}, max: {bounds[1]}}}   # {source}{count}"
+
+
+def _target(workload: DetectedWorkload) -> str:
+    """As the cluster reports it, else a first guess for a person to correct."""
+    from infra.operate.replica_limits import ReplicaLimits
+
+    (namespace, name), known = workload.place, workload.limits or ReplicaLimits()
+    kind = f"apiVersion: {known.api_version}, kind: {known.kind}"
+    return f"{{{kind}, namespace: {_quoted(namespace)}, name: {_quoted(name)}}}"
 
 
 def _quoted(text: str) -> str:
@@ -147,14 +230,13 @@ def _check(text: str, path: Path) -> None:
             raise HarmonyError(error.message.replace(file.name, str(path)), error.exit_code) from None
 
 
-def _summary_lines(path: Path, probes: Sequence[Detection], chosen: dict[str, str], brokers: str | None) -> list[str]:
+def _summary_lines(path: Path, probes: Sequence[Detection], remarks: list[str], brokers: str | None) -> list[str]:
     lines = []
     for source in probes:
         names = ", ".join(w.id for w in source.workloads[:5]) + (" ..." if len(source.workloads) > 5 else "")
         lines.append(f"Found at {source.address} ({source.kind}): {len(source.workloads)} workloads: {names}")
         lines += [f"left out: {n} samples of {reason}" for reason, n in list(source.unplaced.items())[:3]]
-    if "step_s" in chosen:
-        lines.append(f"Samples come every {chosen['step_s']} s, so that is the step.")
+    lines += remarks
     lines.append(
         f"Wrote {path}. {'' if probes else 'Declare your workloads in it, then: '}"
         f"{'Next: ' if probes else ''}harmony {'worker' if brokers or not probes else 'run --no-fleet'} --config {path}"

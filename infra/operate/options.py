@@ -24,7 +24,11 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 
 
 class Place:
-    """Where the fleet's topics are: brokers, names, client security; and which workloads the settings declare."""
+    """Where the fleet's topics are: brokers, names, client security; and which workloads the settings declare.
+
+    Attributes:
+        bounds: fewest and most replicas of each declared workload.
+    """
 
     def __init__(self, brokers: str | None, config: Path | None) -> None:
         from infra.kafka.discovery import find_fleet
@@ -32,6 +36,7 @@ class Place:
         settings, self.brokers = find_fleet(config, brokers)
         self.topics: Topics = settings.topics
         self.declared = frozenset(section.id for section in settings.workloads)
+        self.bounds = {spec.id: (spec.min_replicas, spec.max_replicas) for spec in settings.policy.workloads}
         self.security: dict[str, Any] = settings.kafka_client_options()
 
     def tail(self, topic: str) -> TopicTail:

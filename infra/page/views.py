@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.records import Decision, Quantiles
 from infra.console.text import printable
-from infra.explain.views import GUARD_MEANINGS, expected_lines, promise_lines
+from infra.explain.views import GUARD_MEANINGS, expected_lines, low_maximum, low_maximum_text, promise_lines
 from infra.page import memory as h
 from infra.page.memory import Fan, Turn, WorkloadMemory, attainment, short_key
 from infra.page.skill import LEVELS, Adoption, Floats, adoption, largest_within, skill
@@ -48,6 +48,9 @@ def because(decision: Decision) -> str:
     reason = decision.reason
     detail = next((step.reason for step in reversed(decision.guards) if step.guard == reason), "")
     meaning = GUARD_MEANINGS.get(reason) or _PROPOSERS.get(reason) or printable(reason, 80)
+    warning = low_maximum_text(decision)
+    if warning is not None:
+        return printable(warning, _LONGEST)
     return printable(f"{meaning} ({detail})" if detail else meaning, _LONGEST)
 
 
@@ -160,6 +163,7 @@ def workload_view(workload: str, history: WorkloadMemory, note: str = "") -> dic
             "slots": int((~np.isnan(rows[:, h.MISS])).sum()),
         },
         "adoption": _adoption_row(_adoption(history, rows)),
+        "low_maximum": low_maximum(decision),
         "history": {
             "ts_ms": [slot * history.step_ms for slot in range(first, last + 1)],
             "load_rps": _numbers(rows[:, h.LOAD]),
@@ -193,9 +197,11 @@ def _adoption(history: WorkloadMemory, rows: Floats) -> Adoption | None:
 
 def _mean_replicas(history: WorkloadMemory, rows: Floats) -> dict[str, Any]:
     replicas = _adoption(history, rows)
+    # What a bound takes away is no saving.
+    is_bound = history.newest is not None and low_maximum(history.newest) is not None
     return (
         {"held": None, "ours": None}
-        if replicas is None
+        if replicas is None or is_bound
         else {"held": _rounded(replicas.held), "ours": _rounded(replicas.ours)}
     )
 

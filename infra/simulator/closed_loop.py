@@ -19,6 +19,17 @@ from infra.simulator.telemetry import DeviceModel, SlotTelemetry, TelemetrySampl
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A node fails: a share of the ready replicas takes no request from then on, and as many start anew elsewhere.
+
+    What runs on them is finished, as after a drain.
+    """
+
+    at_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedWorkload:
     """One workload of the simulated fleet.
 
@@ -26,6 +37,7 @@ class SimulatedWorkload:
         spec: as the policy declares it: bounds, objective, mean lead time.
         lead_sigma_log: of the lognormal lead time; 0 = every launch takes the mean.
         initial_replicas: None = what the first minutes need, as an operator would have provisioned.
+        failures: seconds from the start; they meet every copy of the workload.
     """
 
     spec: WorkloadSpec
@@ -34,6 +46,7 @@ class SimulatedWorkload:
     device: DeviceModel = field(default_factory=DeviceModel)
     lead_sigma_log: float = 0.0
     initial_replicas: int | None = None
+    failures: tuple[Failure, ...] = ()
 
 
 class Load(NamedTuple):
@@ -115,6 +128,10 @@ class ClosedLoop:
         for shadow in self.shadows:
             shadow.feed(arrivals)
             shadow.advance(end_s)
+        for failure in self.workload.failures:
+            if start_s < failure.at_s <= end_s:
+                for cluster in (self.cluster, *(shadow.cluster for shadow in self.shadows)):
+                    cluster.replace_failed(math.ceil(failure.share * cluster.num_ready))
         return telemetry
 
     def obey(self, command: Command, now_ms: int) -> Verdict:

@@ -279,6 +279,13 @@ class Cluster:
             self._warming.sort()
         return Change(tuple(launched), tuple(cancelled), tuple(drained))
 
+    def replace_failed(self, count: int) -> None:
+        """Take ready replicas from service at this instant, and launch as many, as a Deployment does."""
+        for _ in range(min(count, len(self._ready))):
+            self._drain(self.now_s)
+            replica = self._launch(self._lead_time.next_s())
+            heappush(self._warming, (self.now_s + replica.lead_s, replica.replica_id, replica))
+
     def gpu_seconds(self, start_s: float, end_s: float) -> float:
         """GPU-seconds held from command to release, clipped to the interval."""
         return replica_seconds(self.replicas, start_s, end_s) * self.profile.gpus_per_replica

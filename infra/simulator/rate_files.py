@@ -51,7 +51,7 @@ def read_rates(
     prompt: Tokens = _PROMPT,
     output: Tokens = _OUTPUT,
 ) -> RateProfile:
-    """Read a rate file, or a built-in one by name (`ramp`, `flash-crowd`, `regime-shift`, `longer-answers`, `hourly`).
+    """Read a rate file, or a built-in one by name, such as `ramp` (the files in `infra/simulator/loads`).
 
     Args:
         prompt, output: token laws of layouts that say nothing of tokens.

@@ -34,16 +34,16 @@ from infra.console.tables import (
 )
 from infra.simulator.arrivals import MAX_TOKENS, Arrivals, Trace, TraceError
 
-_PLAIN = ("arrival_s", "prompt_tokens", "output_tokens")
+PLAIN = ("arrival_s", "prompt_tokens", "output_tokens")
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _BURST = ("Timestamp", "Request tokens", "Response tokens")
 _JSON = ("timestamp", "input_length", "output_length")
-_LAYOUTS: Final = (_PLAIN, _AZURE, _BURST)
+_LAYOUTS: Final = (PLAIN, _AZURE, _BURST)
 _HEADERS: Final = " or ".join(",".join(columns) for columns in _LAYOUTS)
 _CHAT = "chat_id"
 
 
-class _Row(NamedTuple):
+class TraceRow(NamedTuple):
     """Cells of a request: time, prompt tokens and output tokens, as the file has them."""
 
     line: int
@@ -58,7 +58,7 @@ def read_trace(path: str | Path) -> Trace:
     """
     where = Path(path)
     if holds_json(where):
-        return _trace_of(where, _JSON, _json_rows(where))
+        return trace_of(where, _JSON, _json_rows(where))
     rows = csv_rows(where, TraceError)
     header = next(rows, None)
     if header is None:
@@ -66,7 +66,21 @@ def read_trace(path: str | Path) -> Trace:
     names = [name.strip() for name in header[1]]
     columns = _layout(where, names)
     cells = named_cells(where, header, columns, rows, TraceError)
-    return _trace_of(where, columns, (_Row(line, list(row)) for line, row in cells))
+    return trace_of(where, columns, (TraceRow(line, list(row)) for line, row in cells))
+
+
+def holds_requests(where: Path) -> bool:
+    """Whether a file names the columns of a request trace; false where it cannot be read."""
+    if holds_json(where):
+        return True
+    try:
+        header = next(csv_rows(where, TraceError), None)
+    except TraceError:
+        return False
+    return header is not None and any(
+        all(column_of([name.strip() for name in header[1]], name) is not None for name in columns)
+        for columns in _LAYOUTS
+    )
 
 
 def _layout(where: Path, names: list[str]) -> tuple[str, str, str]:
@@ -74,7 +88,7 @@ def _layout(where: Path, names: list[str]) -> tuple[str, str, str]:
     num_found = {columns: sum(column_of(names, name) is not None for name in columns) for columns in _LAYOUTS}
     columns = max(_LAYOUTS, key=num_found.__getitem__)
     if column_of(names, columns[0]) is None:
-        raise TraceError(f"{where}, line 1: has no column {_AZURE[0]} or {_PLAIN[0]}; the header must hold {_HEADERS}")
+        raise TraceError(f"{where}, line 1: has no column {_AZURE[0]} or {PLAIN[0]}; the header must hold {_HEADERS}")
     return columns
 
 
@@ -85,7 +99,16 @@ def remark(trace: Trace) -> str | None:
     return f"{trace.name}: passed over {trace.num_without_tokens} of its requests, which lack prompt or answer"
 
 
-def _trace_of(where: Path, columns: tuple[str, str, str], rows: Iterator[_Row]) -> Trace:
+def trace_of(where: Path, columns: tuple[str, str, str], rows: Iterator[TraceRow]) -> Trace:
+    """The trace of rows that are already told apart.
+
+    Args:
+        where: what errors call their source.
+        columns: of time, prompt and output tokens; one of the layouts.
+
+    Raises:
+        TraceError: they are no sorted list of requests.
+    """
     instants = InstantColumn(where, columns[0], TraceError) if columns is _AZURE else None
     arrival_s: list[float] = []
     prompt: list[int] = []
@@ -123,7 +146,7 @@ def _trace_of(where: Path, columns: tuple[str, str, str], rows: Iterator[_Row]) 
     return Trace(name, arrivals, origin_s * 1000 if instants is not None else None, num_empty)
 
 
-def _json_rows(where: Path) -> Iterator[_Row]:
+def _json_rows(where: Path) -> Iterator[TraceRow]:
     """Seconds and tokens of each line; the first line tells the unit of all."""
     per_second: float | None = None
     for line, body in json_lines(where, TraceError):
@@ -140,9 +163,9 @@ def _json_rows(where: Path) -> Iterator[_Row]:
         if number is None:
             raise TraceError(cell_problem(where, line, _JSON[0], time, "is not a number; correct it"))
         if per_second == 1000.0 and not number.is_integer():
-            problem = f"is no whole number of milliseconds; write seconds as a CSV file with {_PLAIN[0]}"
+            problem = f"is no whole number of milliseconds; write seconds as a CSV file with {PLAIN[0]}"
             raise TraceError(cell_problem(where, line, _JSON[0], time, problem))
-        yield _Row(line, [number / per_second, *tokens])
+        yield TraceRow(line, [number / per_second, *tokens])
 
 
 def _tokens(where: Path, line: int, column: str, cell: object) -> int:

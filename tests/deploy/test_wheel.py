@@ -25,6 +25,18 @@ assert hasattr(agents, "Runner"), agents
 assert harmony.agents is not agents and harmony.__version__ != "unknown"
 assert not [name for name in ("streams", "model", "infra") if find_spec(name)]
 """
+USE_THE_PYTHON_INTERFACE = """
+import sys
+import harmony
+assert "harmony.infra" not in sys.modules
+from harmony import InputError, forecast
+assert forecast is harmony.infra.api.forecast and {*harmony.infra.api.__all__} <= {*dir(harmony)}
+assert not hasattr(harmony, "no_such_name")
+try:
+    harmony.subscribe("decision")
+except InputError as error:
+    assert "none of decisions" in str(error)
+"""
 IMPORT_EVERY_MODULE = """
 import harmony, importlib, pkgutil, sys
 from importlib.util import find_spec
@@ -137,6 +149,7 @@ def test_it_installs_beside_a_package_called_agents(tmp_path: Path, uv: str, whe
         (tmp_path / "load.csv").write_text("ts,load\n" + "".join(lines))
         forecast = environment.harmony("forecast", "load.csv", "--model", "seasonal_naive", "--prediction-length", "4")
         assert len(forecast.splitlines()) == 5
+        environment.python(USE_THE_PYTHON_INTERFACE)
 
         assert environment.pip("uninstall", OURS).returncode == 0
         assert [name for name in environment.installed() if "harmony" in name] == []

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 ALL = {
     "python", "java", "kafka jars", "state disk", "cache disk", "web port", "gpu", "model", "sight", "step",
     "capacity", "brokers", "topics", "rights", "transactions", "refused", "telemetry", "workers",
-    "lag", "state", "retention", "clock",
+    "lag", "state", "retention", "clock", "maximum",
 }  # fmt: skip
 
 
@@ -66,7 +66,12 @@ def test_an_empty_fleet_then_a_working_one_then_one_with_other_settings(pipeline
     assert other["state"].status == "fail"
     assert "fleet is another, the state has test" in other["state"].detail
     assert "step_s is 7.0, the state has 5.0" in other["state"].detail
-    assert "state reset" in other["state"].remedy
+    assert "state reset" not in other["state"].remedy
+    assert "--config" in other["state"].remedy
+    assert busy["maximum"].status == "ok"
+    workload = {"id": "w", "replicas": {"min": 0, "max": 1}}
+    low = findings(pipeline, workloads=[workload])["maximum"]
+    assert (low.status, "at most 1 declared" in low.detail) == ("note", True), low
 
     resized = findings(pipeline, partitions=3)
     assert resized["topics"].status == "fail"

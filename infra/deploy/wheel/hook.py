@@ -30,6 +30,33 @@ _CODE: Final = re.compile(
 _FROM: Final = re.compile(rb"from(?:[ \t\f]|\\\r?\n)+")
 
 
+# The names of the Python interface (`infra.api`), loaded when they are asked for: `harmony --help` needs none of them.
+_INIT: Final = '''"""{description}"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harmony.infra.api import *
+
+__version__ = "{version}"
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_"):
+        from harmony.infra import api
+
+        if name in api.__all__:
+            return getattr(api, name)
+    raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+
+
+def __dir__() -> list[str]:
+    from harmony.infra import api
+
+    return [*globals(), *api.__all__]
+'''
+
+
 class BareNameError(ValueError):
     """A source names a module of the repository where the rewriting cannot follow."""
 
@@ -145,8 +172,7 @@ class WheelHook(BuildHookInterface[Any]):
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(rewritten(Path(file.path).read_bytes(), modules, file.relative_path))
             build_data["force_include"][str(copy)] = file.distribution_path
-        summary = f'"""{self.metadata.core.description}"""'
-        init = f'{summary}\n\n__version__ = "{self.metadata.version}"\n'
+        init = _INIT.format(description=self.metadata.core.description, version=self.metadata.version)
         (folder / "__init__.py").write_text(init, encoding="utf-8")
         (folder / "py.typed").touch()
         for name in ("__init__.py", "py.typed"):

@@ -11,6 +11,7 @@ import typer
 
 from infra.console.errors import HarmonyError
 from infra.console.options import ConfigOption, JsonOption, finite, print_json, say
+from infra.console.progress import WorkBar
 
 
 def backtest(
@@ -77,7 +78,8 @@ def backtest(
         epsilon=epsilon, step=step, seeds=seeds, out=out, headers=tuple(header or ()), token_file=token_file,
         ca_file=ca_file,
     )  # fmt: skip
-    data = run_backtest(job, say)
+    with WorkBar() as bar:
+        data = run_backtest(job, bar)
     (out / "backtest.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     if as_json:
         print_json(data)

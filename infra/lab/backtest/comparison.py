@@ -10,6 +10,7 @@ import numpy as np
 
 from agents.policy import Policy
 from infra.console.errors import HarmonyError
+from infra.console.progress import ReportProgress
 from infra.lab.backtest.history import BIN_S, Float, RecordedHistory
 from infra.lab.plots import GoodRequests
 from infra.lab.replay.oracle import Schedule, ScheduleController
@@ -32,6 +33,8 @@ _TESTED_RPS = 1.0
 # Their replicas are ordered to within so many parts of a minute.
 _PARTS = 12
 _LEAST_WINDOW_S, _MOST_WINDOWS = 600.0, 60
+# Work of a run of HARMONY, beside that of recorded replicas.
+_HARMONY_WORK = 8.0
 _RECORDED, _HARMONY = "your replicas", "HARMONY"
 
 
@@ -85,7 +88,7 @@ def compare(
     seeds: int,
     *,
     fitted: bool,
-    progress: Callable[[str], None],
+    progress: ReportProgress,
     keep_requests: bool = False,
 ) -> Comparison:
     """Return the runs of a filled history under the recorded replicas and under HARMONY.
@@ -120,17 +123,27 @@ def compare(
     harmony = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
     runs: dict[str, list[RunResult]] = {_RECORDED: [], _HARMONY: []}
     good: list[GoodRequests] = []
+    total = seeds * (1.0 + _HARMONY_WORK)
     for seed in range(seeds):
         load = ScoredLoad(history.workload, rates.arrivals(seed), (warm_s, end_s))
         setting = setting_of(load, history, terms)
-        for who, controller in ((_RECORDED, baseline), (_HARMONY, harmony)):
-            progress(f"{who}, draw {seed + 1} of {seeds}")
-            run = simulate(setting, controller, seed)
+        before = seed * (1.0 + _HARMONY_WORK)
+        for who, controller, first, work in (
+            (_RECORDED, baseline, before, 1.0),
+            (_HARMONY, harmony, before + 1.0, _HARMONY_WORK),
+        ):
+            text = f"{who}, draw {seed + 1} of {seeds}"
+            run = simulate(setting, controller, seed, watch=_watch(progress, text, first / total, work / total))
             if seed == 0:
                 good.append(good_by_window(run))
             # Weeks hold millions of requests, and the figures have been taken.
             runs[who].append(run if keep_requests else replace(run, requests=[]))
     return Comparison(terms, speed, capacity, (warm_s, end_s), runs[_RECORDED], runs[_HARMONY], (good[0], good[1]))
+
+
+def _watch(progress: ReportProgress, text: str, first: float, work: float) -> Callable[[float], None]:
+    """Reports the share of one run as one of the whole."""
+    return lambda share: progress(text, first + work * share)
 
 
 def load_test_requests(before: RateProfile) -> Arrivals:

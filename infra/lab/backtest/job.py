@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from infra.collect.mapping.readings import Reader, metric_names
 from infra.collect.mapping.workloads import Identities
 from infra.collect.sources.prometheus import PrometheusApi, PrometheusError
 from infra.console.errors import HarmonyError
+from infra.console.progress import ReportProgress
 from infra.console.web import http_client, printable_url
 from infra.lab.backtest.comparison import ComparisonTerms, compare
 from infra.lab.backtest.history import BIN_S, HistoryBuilder, RecordedHistory, read_history, write_history
@@ -37,7 +38,7 @@ def fetch(
     names: Sequence[str],
     start_s: float,
     end_s: float,
-    progress: Callable[[str], None],
+    progress: ReportProgress,
 ) -> HistoryBuilder:
     """Histories of every workload of `[start_s, end_s)`.
 
@@ -59,7 +60,7 @@ def fetch(
             raise HarmonyError(f"The Prometheus server does not answer: {error}") from None
         builder.add(reader.read(points))
         at_s = until_s
-        progress(f"read {(at_s - begun_s) / total:.0%} of the history")
+        progress(f"read {(at_s - begun_s) / total:.0%} of the history", (at_s - begun_s) / total)
     return builder
 
 
@@ -100,7 +101,7 @@ class BacktestJob:
     ca_file: Path | None
 
 
-def run_backtest(job: BacktestJob, say: Callable[[str], None]) -> dict[str, Any]:
+def run_backtest(job: BacktestJob, say: ReportProgress) -> dict[str, Any]:
     """Run the backtest and return the data of its report.
 
     Raises:
@@ -179,7 +180,7 @@ def slo_of(job: BacktestJob, workload: str) -> Slo:
     return slo
 
 
-def _fetch_history(job: BacktestJob, say: Callable[[str], None]) -> RecordedHistory:
+def _fetch_history(job: BacktestJob, say: ReportProgress) -> RecordedHistory:
     http = http_client(_TIMEOUT_S, job.headers, job.token_file, job.ca_file)
     mapping = choose(job.profiles, job.mappings)
     read = [p for p in mapping.profiles if p.kind != "gpu"]

@@ -149,7 +149,7 @@ def _rolling(tasks: Sequence[Task], weights: Path, limit: int | None) -> dict[st
     contestant = f"network:{weights}"
     run = run_rolling(
         tasks, roster([contestant]).rolling, [contestant], track="zeroshot", limit=limit, horizons=None,
-        progress=lambda _: None,
+        progress=lambda *_: None,
     )  # fmt: skip
     (row,) = summary_rows(run, [contestant], draws=10, seed=0)
     return {f"rolling_{name}": float(row["relative"][name]) for name in METRICS}
@@ -161,7 +161,7 @@ def _fisher(containers: Sequence[tuple[str, Table]], weights: Path, limit: int |
 
     contestant = f"network:{weights}"
     run = run_fisher(
-        containers, roster([contestant]).fisher, [contestant], lengths=[72], limit=limit, progress=lambda _: None
+        containers, roster([contestant]).fisher, [contestant], lengths=[72], limit=limit, progress=lambda *_: None
     )
     rows = result_rows(run)
     return {f"fisher_{name}": statistics.fmean(row[name] for row in rows) for name in ("crps", "energy_score")}
@@ -187,16 +187,18 @@ def summarize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from infra.console.output import FittedTable, TableColumn, output
 
-    table = Table(title=f"{report['steps']} updates; median (range) over seeds; x: against full, seed by seed")
-    for column in ("", *(line["arm"] for line in report["arms"])):
-        table.add_column(column, no_wrap=True)
+    arms = [line["arm"] for line in report["arms"]]
+    table = FittedTable([TableColumn("metric"), *(TableColumn(arm, k) for k, arm in enumerate(arms))])
     for metric in [key for key in report["arms"][0] if key != "arm"]:
         cells = []
         for line in report["arms"]:
             m = line[metric]
             cells.append(f"{m['median']:.4f} ({m['low']:.4f}-{m['high']:.4f}) x{m['over_full']:.3f}")
-        table.add_row(metric, *cells)
-    Console(width=160).print(table)
+        table.rows.append((metric, *cells))
+    console = output()
+    console.print(
+        f"{report['steps']} updates; median (range) over seeds; x: against full, seed by seed", highlight=False
+    )
+    console.print(table, highlight=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import typer
 
 from infra.console.errors import HarmonyError
 from infra.console.options import ReportOption, comma_list, say, writable_folder
+from infra.console.progress import WorkBar
 from infra.lab.report import STDOUT, write_json
 
 
@@ -55,18 +56,18 @@ def evaluate(
     chosen, not_run = contestants.choose(protocol, names)
     where = dataset or _default_dataset(protocol)
     task_names = _split_list(tasks)
-    with _Progress() as progress:
+    with WorkBar(quiet=True) as progress:
         if protocol == "rolling":
             report, cells = _rolling(
                 where, contestants.rolling, chosen, task_names, track=track, part=part, limit=limit,
                 horizons=_numbers("--prediction-lengths", prediction_lengths), draws=draws, seed=seed,
-                progress=progress.say,
+                progress=progress,
             )  # fmt: skip
         else:
             lengths = _numbers("--input-lengths", input_lengths) or []
             report, cells = _fisher(
                 where, contestants.fisher, chosen, task_names, lengths=lengths, limit=limit, draws=draws, seed=seed,
-                progress=progress.say,
+                progress=progress,
             )  # fmt: skip
     report["not_run"] = not_run
     if json_out != STDOUT:
@@ -151,24 +152,3 @@ def _numbers(option: str, text: str | None) -> list[int] | None:
     if not numbers or min(numbers) < 1:
         raise HarmonyError(f"{option}: {text!r} must name numbers of at least 1.", 2)
     return numbers
-
-
-class _Progress:
-    """What is being computed, on one line of the terminal; nothing elsewhere."""
-
-    def __enter__(self) -> Self:
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        self._status = console.status("reading") if console.is_terminal else None
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def say(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from infra.console.errors import HarmonyError
+from infra.console.progress import ReportProgress
 from infra.lab.evaluate.models import FisherContestant
 from infra.lab.series import Table, read_series
 from model.evaluation.fisher import PUBLISHED, FisherCase, FisherScores, published_rows, scale, score
@@ -36,7 +37,7 @@ def run_fisher(
     *,
     lengths: Sequence[int],
     limit: int | None,
-    progress: Callable[[str], None],
+    progress: ReportProgress,
 ) -> FisherRun:
     """Forecast and score every container; `limit` keeps the first test windows of each."""
     run = FisherRun()
@@ -49,7 +50,11 @@ def run_fisher(
             run.names[container] = table.indicators
         for case in fleet:
             for name in names:
-                progress(f"{case.name}, {length} rows: {name}")
+                part = (lengths.index(length), fleet.index(case), names.index(name))
+                done = ((part[0] * len(fleet) + part[1]) * len(names) + part[2]) / (
+                    len(lengths) * len(fleet) * len(names)
+                )
+                progress(f"{case.name}, {length} rows: {name}", done)
                 started = time.perf_counter()
                 forecast = case.forecast_of(name)
                 key = (name, case.name, length)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from infra.console.errors import HarmonyError
+from infra.console.progress import ReportProgress
 from infra.lab.evaluate.models import RollingContestant
 from infra.lab.series import Table, read_series
 from model.evaluation.contestants import seasonal_naive
@@ -60,7 +61,7 @@ def run_rolling(
     track: Track,
     limit: int | None,
     horizons: Sequence[int] | None,
-    progress: Callable[[str], None],
+    progress: ReportProgress,
 ) -> RollingRun:
     """Forecast and score all pairs.
 
@@ -71,11 +72,12 @@ def run_rolling(
     run = RollingRun()
     ordered_names = [REFERENCE, *(name for name in names if name != REFERENCE)]
     all_contestants: dict[str, RollingContestant] = {**contestants, REFERENCE: seasonal_naive}
-    for task in tasks:
-        for horizon in task.prediction_lengths:
-            if horizons is not None and horizon not in horizons:
-                continue
-            _run_pair(run, task, horizon, all_contestants, ordered_names, track, limit, progress)
+    pairs = [(t, h) for t in tasks for h in t.prediction_lengths if horizons is None or h in horizons]
+    for number, (task, horizon) in enumerate(pairs):
+        _run_pair(
+            run, task, horizon, all_contestants, ordered_names, track, limit,
+            lambda text, done=None, first=number: progress(text, (first + (done or 0.0)) / len(pairs)),
+        )  # fmt: skip
     return run
 
 
@@ -87,7 +89,7 @@ def _run_pair(
     names: Sequence[str],
     track: Track,
     limit: int | None,
-    progress: Callable[[str], None],
+    progress: ReportProgress,
 ) -> None:
     pair: Pair = (task.name, horizon)
     parts: dict[str, list[Cells]] = {name: [] for name in [*names, "subset"]}
@@ -105,7 +107,8 @@ def _run_pair(
             about = slow if name in STATISTICAL_MODELS else case
             if about is None:
                 continue
-            progress(f"{task.name}, {horizon} steps, {item.item_id}: {name}")
+            done = (number + names.index(name) / len(names)) / len(items)
+            progress(f"{task.name}, {horizon} steps, {item.item_id}: {name}", done)
             started = time.perf_counter()
             paths = about.forecast_of(name)
             seconds[name] += time.perf_counter() - started
@@ -328,4 +331,37 @@ def _item(
         train_end=int(row.get("train_end", train_end)),
         test_start=test_start,
         zero_start=int(row.get("zero_start", zero_start)),
+    )
+
+
+_SEASONS_S = (3_600, 86_400, 604_800)  # an hour, a day, a week
+
+
+def task_of_tables(
+    name: str, tables: Sequence[Table], horizon: int, context_length: int, max_origins: int, lower: Sequence[float]
+) -> Task:
+    """A task of tables that share indicators and step, with the split that task folders have by default.
+
+    Args:
+        horizon: prediction length, steps.
+        context_length: most rows that a forecaster reads before an origin.
+        max_origins: most origins per table.
+        lower: bound of each indicator.
+    """
+    first = tables[0]
+    step_s = first.step_ms / 1000
+    items = []
+    for table in tables:
+        train_end, test_start, zero_start = split_rows(len(table.values), context_length, horizon)
+        items.append(SeriesItem(table.item_id, table.start_ts_ms, table.values, train_end, test_start, zero_start))
+    return Task(
+        name=name,
+        step_s=step_s,
+        indicators=tuple(Indicator(n, lower=bound) for n, bound in zip(first.indicators, lower, strict=True)),
+        prediction_lengths=(horizon,),
+        context_length=context_length,
+        season_lengths=tuple(round(s / step_s) for s in _SEASONS_S if s % step_s == 0 and s / step_s >= 2),
+        max_origins=max_origins,
+        mixed_units=True,
+        items=tuple(items),
     )

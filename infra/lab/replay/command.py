@@ -16,7 +16,8 @@ def replay(
     rate: Annotated[
         str | None,
         typer.Option(
-            help="A rate file, or one that is built in: ramp, flash-crowd, regime-shift, longer-answers, hourly."
+            help="A rate file, or one that is built in: ramp, flash-crowd, regime-shift, longer-answers, hourly, "
+            "half-hourly."
         ),
     ] = None,
     profile: Annotated[str, typer.Option(help="Engine profile: built-in name or JSON file.")] = "dense-70b",

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agents.policy import Policy
 from infra.console.errors import HarmonyError
-from infra.console.options import say
+from infra.console.progress import ReportProgress, WorkBar
 from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.lab.plots import RunCost, pareto_svg, pyplot
 from infra.lab.replay.calibration import draw_diagram, reliability
@@ -22,7 +22,7 @@ from infra.lab.replay.results import CellResult, as_json, mean_of, print_results
 from infra.lab.replay.run import run_cell
 from infra.lab.replay.setting import Setting, TelemetryFault, read_faults
 from infra.lab.report import STDOUT, write_json
-from infra.simulator.arrivals import DAY_S, MAX_TOKENS, MOST_SIGMA, Tokens, TraceError
+from infra.simulator.arrivals import DAY_S, MAX_TOKENS, MOST_SIGMA, RateProfile, Tokens, Trace, TraceError
 from infra.simulator.cluster import MixedStarts
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import ProfileError, named_profile
@@ -167,44 +167,56 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Options of the command line, unchecked."""
+    """Options of the command line, unchecked, with its defaults.
 
-    requests: Path | None
-    rate: str | None
-    profile: str
-    policies: str | None
-    slo_ttft: float
-    slo_tpot: float
-    objective: float
-    lead_time: str
-    min_replicas: int
-    max_replicas: int
-    seeds: int
-    first_seed: int
-    step: float
-    scrape_interval: float
-    delay: float
-    noise: float
-    faults: str | None
-    train_share: float | None
-    day: int | None
-    past_days: int
-    mean_rate: float | None
-    prompt_tokens: str | None
-    output_tokens: str | None
-    tune: bool
-    epsilon: float | None
-    told_capacity: str
-    guards: str
-    oracle: int
-    oracle_rate: int
-    surprise: str | None
-    equal: bool
-    jobs: int
-    json_out: Path | None
-    log_dir: Path | None
-    plot: Path | None
-    plot_risk: Path | None
+    Attributes:
+        requests, rate: exactly one of them: a file, a built-in name, or a load that has been read.
+    """
+
+    requests: Path | Trace | None = None
+    rate: str | RateProfile | None = None
+    profile: str = "dense-70b"
+    policies: str | None = None
+    slo_ttft: float = 2.0
+    slo_tpot: float = 0.2
+    objective: float = 0.99
+    lead_time: str = "100"
+    min_replicas: int = 1
+    max_replicas: int = 16
+    seeds: int = 5
+    first_seed: int = 0
+    step: float = 15.0
+    scrape_interval: float = 0.0
+    delay: float = 0.0
+    noise: float = 0.0
+    faults: str | None = None
+    train_share: float | None = None
+    day: int | None = None
+    past_days: int = 0
+    mean_rate: float | None = None
+    prompt_tokens: str | None = None
+    output_tokens: str | None = None
+    tune: bool = True
+    epsilon: float | None = None
+    told_capacity: str = "1"
+    guards: str = "fast"
+    oracle: int = 160
+    oracle_rate: int = 0
+    surprise: str | None = None
+    equal: bool = False
+    jobs: int = 1
+    json_out: Path | None = None
+    log_dir: Path | None = None
+    plot: Path | None = None
+    plot_risk: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay measured, and the JSON document of it."""
+
+    result: CellResult
+    document: dict[str, Any]
 
 
 def run_replay(q: ReplayRequest) -> None:
@@ -213,9 +225,33 @@ def run_replay(q: ReplayRequest) -> None:
     Raises:
         HarmonyError: a load, profile, policy, bound or objective that cannot be used; one sentence, exit code 2.
     """
-    policies = named_policies(q.policies)
     if q.plot_risk is not None:
         pyplot(q.plot_risk)  # a plot that cannot be drawn is known before the work is done
+    with WorkBar() as bar:
+        report = measure(q, bar)
+    result = report.result
+    write_json(q.json_out, report.document)
+    title = f"{result.name}, lead time {q.lead_time} s"
+    if q.plot is not None:
+        bound = mean_of([b.gpu_hours for b in result.oracle.values()])
+        q.plot.parent.mkdir(parents=True, exist_ok=True)
+        q.plot.write_text(pareto_svg(_run_costs(result), bound, q.objective, title), encoding="utf-8")
+    if q.plot_risk is not None and result.stated:
+        draw_diagram(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
+    if q.json_out != STDOUT:
+        print_results(result, q.objective)
+
+
+def measure(q: ReplayRequest, progress: ReportProgress) -> ReplayReport:
+    """Prepare the cell and run it.
+
+    Args:
+        progress: takes what begins, and the share of the work that is done.
+
+    Raises:
+        HarmonyError: as `run_replay` does.
+    """
+    policies = named_policies(q.policies)
     _check_load(q)
     train_share = TRAIN_SHARE if q.train_share is None else q.train_share
     lead_s, sigma, kinds = read_lead_time(q.lead_time)
@@ -224,35 +260,36 @@ def run_replay(q: ReplayRequest) -> None:
     policy = policy_with(q.epsilon, q.guards)
     times, off_by = parse_capacity(q.told_capacity)
     faults = read_faults(q.faults)
-    surprises = parse_surprises(q.surprise, q.rate)
+    surprises = parse_surprises(q.surprise, q.rate if isinstance(q.rate, str) else None)
     try:
         options = CellOptions(
             named_profile(q.profile), Objective(q.slo_ttft, q.slo_tpot), q.objective, lead_s, sigma,
             q.min_replicas, q.max_replicas, q.step, q.scrape_interval, q.delay, q.noise, kinds, q.past_days,
         )  # fmt: skip
         if q.requests is not None:
-            trace = read_trace(q.requests)
+            trace = q.requests if isinstance(q.requests, Trace) else read_trace(q.requests)
             passed_over = remark(trace)
             if passed_over is not None:
-                say(passed_over)
+                progress(passed_over)
             cell = trace_cell(trace, options, train_share)
         else:
             lengths = (
                 token_law(PROMPT_TOKENS if q.prompt_tokens is None else q.prompt_tokens),
                 token_law(OUTPUT_TOKENS if q.output_tokens is None else q.output_tokens),
             )
-            cell = cell_of_rate(str(q.rate), q.day, q.mean_rate, lengths, options)
+            assert q.rate is not None
+            cell = cell_of_rate(q.rate, q.day, q.mean_rate, lengths, options)
     except (TraceError, ProfileError) as error:
         raise HarmonyError(str(error), 2) from None
     short = short_sight(policies, policy, q.step, lead_s)
     if short is not None:
-        say(short)
+        progress(short)
     knowledge = replace(cell.knowledge, policy=policy, declared_times=times, declared_off_by=off_by)
     cell = replace(cell, knowledge=knowledge, scored=_with_faults(cell.scored, q.first_seed, faults))
     result = run_cell(
         cell, policies, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
         surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, equal=q.equal,
-        progress=lambda what: say(f"{cell.name}: {what}"),
+        progress=lambda what, done=None: progress(f"{cell.name}: {what}", done),
     )  # fmt: skip
     guards = {"named": q.guards, **asdict(policy.guards)}
     body = as_json(result, options) | {
@@ -262,16 +299,7 @@ def run_replay(q: ReplayRequest) -> None:
         "faults": [asdict(fault) for fault in faults],
         "past_days": q.past_days,
     }
-    write_json(q.json_out, body)
-    title = f"{cell.name}, lead time {q.lead_time} s"
-    if q.plot is not None:
-        bound = mean_of([b.gpu_hours for b in result.oracle.values()])
-        q.plot.parent.mkdir(parents=True, exist_ok=True)
-        q.plot.write_text(pareto_svg(_run_costs(result), bound, q.objective, title), encoding="utf-8")
-    if q.plot_risk is not None and result.stated:
-        draw_diagram(q.plot_risk, {p: reliability(risks) for p, risks in result.stated.items()}, title)
-    if q.json_out != STDOUT:
-        print_results(result, q.objective)
+    return ReplayReport(result, body)
 
 
 def _check_load(q: ReplayRequest) -> None:
@@ -299,7 +327,11 @@ def _with_faults(
 
 
 def cell_of_rate(
-    rate: str, day: int | None, mean_rate: float | None, lengths: tuple[Tokens, Tokens], options: CellOptions
+    rate: str | RateProfile,
+    day: int | None,
+    mean_rate: float | None,
+    lengths: tuple[Tokens, Tokens],
+    options: CellOptions,
 ) -> Cell:
     """Return the cell of a rate file, or of one of its days.
 
@@ -310,13 +342,13 @@ def cell_of_rate(
     Raises:
         HarmonyError: a rate that is no number, or a load of several days without `day`.
     """
-    rates = read_rates(rate, *lengths)
+    rates = rate if isinstance(rate, RateProfile) else read_rates(rate, *lengths)
     if mean_rate is not None and not (math.isfinite(mean_rate) and mean_rate > 0):
         raise HarmonyError(f"--mean-rate must be a positive number, got {mean_rate}.", 2)
     if day is not None:
         return day_cell(rates, day, mean_rate, options)
     if rates.end_s > DAY_S:
-        raise HarmonyError(f"{rate} lasts {rates.end_s / DAY_S:.4g} days: choose one with --day.", 2)
+        raise HarmonyError(f"{rates.name} lasts {rates.end_s / DAY_S:.4g} days: choose one with --day.", 2)
     return rate_cell(rates if mean_rate is None else rates.thinned(mean_rate), options)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from agents.policy import Policy
+from infra.console.progress import ReportProgress
 from infra.lab.replay.calibration import StatedRisk, stated_risks
 from infra.lab.replay.oracle import (
     SurpriseOptions,
@@ -201,8 +202,10 @@ def _bisect(
     return offered[low], trials
 
 
-Progress = Callable[[str], None]
 T = TypeVar("T")
+# Work beside that of a rule, for the time left: HARMONY forecasts at each step; an oracle simulates as often as it may.
+_HARMONY_WORK = 8.0
+_SIMULATIONS_OF_A_RULE = 20.0
 
 
 def run_cell(
@@ -216,7 +219,7 @@ def run_cell(
     surprises: SurpriseOptions,
     log_dir: Path | None,
     jobs: int,
-    progress: Progress,
+    progress: ReportProgress,
     equal: bool = False,
 ) -> CellResult:
     """Replay a cell; `jobs` above 1 runs policies side by side.
@@ -228,11 +231,17 @@ def run_cell(
     settings = [cell.scored(seed) for seed in range(seeds)]
     begin_s, end_s = settings[0].load.score
     surprises_s = surprise_times(surprises, cell.rates, end_s - begin_s, settings[0].careful_lead_s)
+    if seeds > 1 and len(_distinct(settings)) == 1:
+        progress(f"{seeds} runs have the same arrivals and lead times: only HARMONY's own draws differ, rules run once")
     rows: list[Row] = []
     chosen: dict[str, PolicyChoice] = {}
     trials: dict[str, list[Trial]] = {}
     free: Bound | None = None
     tasks = [_PolicyTask(p, cell.training, settings, cell, tuned, log_dir) for p in policies]
+    work = [_HARMONY_WORK if p in HARMONY_VARIANTS else 1.0 for p in policies]
+    oracle_work = oracle_budget * len(_distinct(settings)) / _SIMULATIONS_OF_A_RULE
+    rest_work = (oracle_budget / 2 + rate_budget * 10) / _SIMULATIONS_OF_A_RULE + (len(policies) * 2 if equal else 0)
+    total_work = sum(work) + oracle_work * (2 if surprises_s else 1) + rest_work
     if jobs > 1:
         with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
             bounds = [pool.submit(_bound, s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
@@ -240,18 +249,23 @@ def run_cell(
                 pool.submit(_causal, s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))
             ]
             answers = [pool.submit(_run_policy, task.portable()) for task in tasks]
+            ended = 0.0
+            for answer in as_completed(answers):
+                ended += work[answers.index(answer)]
+                progress(f"{policies[answers.index(answer)]} is done", ended / total_work)
             done = [answer.result() for answer in answers]
             oracle_bounds = [bound.result() for bound in bounds]
             causal = [bound.result() for bound in surprised]
     else:
         done = []
-        for task in tasks:
-            progress(task.policy)
+        for k, task in enumerate(tasks):
+            progress(task.policy, sum(work[:k]) / total_work)
             done.append(_run_policy(task.portable()))
-        progress("oracle")
+        if oracle_budget > 0:
+            progress("oracle", sum(work) / total_work)
         oracle_bounds = [_bound(s, k, oracle_budget) for k, s in enumerate(_distinct(settings))]
         if surprises_s and oracle_budget > 0:
-            progress("oracle to whom surprises come without a word")
+            progress("oracle to whom surprises come without a word", (sum(work) + oracle_work) / total_work)
         causal = [_causal(s, k, surprises_s, oracle_budget) for k, s in enumerate(_distinct(settings))]
     stated: dict[str, list[StatedRisk]] = {}
     for policy, (choice, policy_trials, policy_rows, risks) in zip(policies, done, strict=True):
@@ -267,7 +281,7 @@ def run_cell(
                 progress(f"{policy} at HARMONY's attainment")
                 hindsight[policy] = _equal(policy, settings, cell.knowledge, harmony)
     if oracle_budget > 0:
-        progress("oracle with free moves")
+        progress("oracle with free moves", 1 - rest_work / total_work)
         free = _bound(settings[0], 0, max(20, oracle_budget // 2), free_moves=True)
     if rate_budget > 0:
         progress("oracle that knows the rate alone")
@@ -325,7 +339,9 @@ def run_policy(
     choice, trials = tune(policy, training, settings[0], knowledge, 0, tuned=tuned)
     rows = []
     risks: list[StatedRisk] = []
-    for seed, setting in enumerate(settings):
+    # A rule draws nothing of its own: where arrivals and lead times are the same, so is every run of it.
+    distinct = settings if policy in HARMONY_VARIANTS else _distinct([*settings])
+    for seed, setting in enumerate(distinct):
         controllers: list[Controller] = []
         make = controller_of(choice, knowledge)
 
@@ -338,6 +354,7 @@ def run_policy(
         risks += _stated(run, controllers[0])
         if log_dir is not None:
             write_logs(log_dir, choice.policy, run)
+    rows += [replace(rows[0], seed=seed) for seed in range(len(rows), len(settings))]
     return choice, trials, rows, risks
 
 

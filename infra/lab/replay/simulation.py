@@ -351,6 +351,7 @@ class HarmonyController:
 DRAIN_S = 600.0
 """A request that is unfinished this long after the end of the load counts as missed."""
 HOUR_S = 3_600.0
+_WATCHES = 300
 
 NewController = Callable[[Setting, Cluster, int], Controller]
 
@@ -378,13 +379,23 @@ class RunResult:
     replicas: list[Replica]
 
 
-def simulate(setting: Setting, new_controller: NewController, seed: int) -> RunResult:
-    """Return the result of a policy from second 0 to the end of the scored interval; open requests may then finish."""
+def simulate(
+    setting: Setting, new_controller: NewController, seed: int, watch: Callable[[float], None] = lambda _: None
+) -> RunResult:
+    """Return the result of a policy from second 0 to the end of the scored interval; open requests may then finish.
+
+    Args:
+        watch: takes the share of the load that is behind, a few hundred times.
+    """
     load = setting.load
     cluster = Cluster(setting.profile, setting.initial_replicas, setting.lead_time(seed), setting.objective)
     cluster.feed(load.arrivals)
     controller = new_controller(setting, cluster, seed)
+    next_watch_s = 0.0
     while controller.next_s < load.end_s:
+        if controller.next_s >= next_watch_s:
+            watch(controller.next_s / load.end_s)
+            next_watch_s = controller.next_s + load.end_s / _WATCHES
         cluster.advance(controller.next_s)
         controller.act()
     cluster.advance(load.end_s + DRAIN_S)

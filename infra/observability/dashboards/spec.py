@@ -13,7 +13,7 @@ RATE = "$__rate_interval"
 WORKLOAD = "$workload"
 FLEET = "$fleet"
 
-Unit = Literal["short", "percentunit", "s", "ops", "bytes", "none"]
+Unit = Literal["short", "percentunit", "s", "ops", "reqps", "bytes", "none"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,42 @@ WORKLOADS = DashboardSpec(
     "One or some workloads: what was wanted and what was there, at which risk; and how good the forecasts are.",
     (
         RowSpec(
+            "Load and forecast",
+            (
+                PanelSpec(
+                    "Load against forecast",
+                    "What arrives, and the peak that is forecast for when a replica ordered now would serve.",
+                    "reqps",
+                    (
+                        Query(f"max by (workload) (harmony_load_requests_per_second{_CHOSEN})", "{{workload}} load"),
+                        Query(
+                            f"max by (workload, level) (harmony_forecast_peak_requests_per_second{_CHOSEN})",
+                            "{{workload}} {{level}}",
+                        ),
+                    ),
+                    span=24,
+                ),
+            ),
+        ),
+        RowSpec(
             "Replicas",
             (
+                PanelSpec(
+                    "Held and needed",
+                    "Ready and on their way, and what the load of the newest slot needs.",
+                    "none",
+                    (
+                        Query(f"max by (workload) (harmony_replicas_held{_CHOSEN})", "{{workload}} held"),
+                        Query(f"max by (workload) (harmony_replicas_needed{_CHOSEN})", "{{workload}} needed"),
+                    ),
+                ),
+                PanelSpec(
+                    "Error budget left",
+                    "1: no request missed the SLO, 0: as many as the objective allows, below 0: more.",
+                    "percentunit",
+                    (Query(f"max by (workload) (harmony_error_budget_left_ratio{_CHOSEN})", "{{workload}}"),),
+                    signed=True,
+                ),
                 PanelSpec(
                     "Wanted and ready",
                     "By the last decision, and as the fleet last reported.",

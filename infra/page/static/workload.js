@@ -228,6 +228,7 @@ function besideWords(view, mode) {
   const less = a.held ? 1 - a.ours / a.held : 0;
   const verdict = Math.abs(less) < 0.005 ? "as many" : `${percent(Math.abs(less), 0)} ${less > 0 ? "fewer" : "more"}`;
   const risk = a.p_held === null || a.p_ours === null ? "" : `, at a mean stated risk of a miss of ${mode === "observe" ? "at most " : ""}${chance(a.p_ours)}; with what was held it was ${chance(a.p_held)}`;
+  if (view.low_maximum !== null) return `Over ${time}, ${number(a.held)} replicas were held on average. HARMONY may hold ${view.low_maximum} at most, as declared: fewer replicas come from that bound, and are no saving. What each step's own load needed, as seen afterwards: ${number(a.above_h)} replica-hours were held beyond it, ${number(a.below_h)} were short of it.`;
   const ours = mode === "observe" ? `HARMONY would have held ${number(a.ours)} (${verdict})` : `HARMONY wanted ${number(a.ours)} (${verdict})`;
   return `Over ${time}, ${number(a.held)} replicas were held on average. ${ours}${risk}. What each step's own load needed, as seen afterwards: ${number(a.above_h)} replica-hours were held beyond it, ${number(a.below_h)} were short of it.`;
 }

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -178,6 +179,22 @@ def test_run_hands_its_options_over(
     assert options.settings.brokers == "k:9092"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--scenario", "weekend"), "'weekend' is none of day, surge, ramp, cold-start, gpu-failure, endless"),
+        (("--scenario", "day", "--no-fleet"), "--scenario and --no-fleet exclude each other"),
+        (("--scenario", "day", "--recording", "x"), "--scenario and --recording exclude each other"),
+    ],
+)
+def test_a_scenario_that_cannot_be_played_says_why(
+    arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, told = ran(monkeypatch, capsys, "run", *arguments)
+    assert code == 2
+    assert says in told
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5m", 90), ("2h", 7200), ("1d2h3m", 93780), (" 5S ", 5)])
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration_s(text) == seconds
@@ -253,3 +270,26 @@ cli.main()
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, cwd=ROOT)
     assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_help_has_every_command_under_a_task() -> None:
+    text = CliRunner().invoke(cli.app, ["--help"], env={"NO_COLOR": "1"}).output
+    assert "Others:" not in text
+    assert "..." not in text.partition("See it at work:")[2]
+    tasks = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and line[:1].isupper()]
+    assert tasks == ["Options", "See it at work", "Set it up", "Watch it", "Steer it", "Measure it",
+                     "Models, data and state"]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["worker", "run"])
+def test_a_taken_web_port_is_told_at_once_with_the_flag(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, told = ran(monkeypatch, capsys, command, "--web-port", str(port))
+    assert code == 1
+    assert f"Port {port} on this machine is in use by another program. Choose one with --web-port N" in told

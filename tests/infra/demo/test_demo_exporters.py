@@ -14,6 +14,7 @@ from infra.collect.formats.exposition import read_exposition
 from infra.collect.mapping.owners import PodOwners
 from infra.demo.exporters import PAST_S, ExportedWorkload, Exporters, exposition, pod_of, server_of
 from infra.demo.workloads import demo_workloads
+from infra.operate.replica_limits import replica_limits
 from streams.records.schema import FleetRecord, SampleRecord
 from tests.infra.collect.samples import packed, reader, readings_of
 
@@ -63,6 +64,13 @@ def test_collectors_read_back_what_the_fleet_is_doing(told: list[dict[str, Any]]
     (facts,) = (r["values"] for r in told if r["kind"] == "fleet")
     ((_, seen_facts),) = fleet.facts
     assert (seen_facts.ready, seen_facts.desired) == (facts["replicas_ready"], facts["replicas_desired"])
+
+
+def test_init_finds_the_limits_of_the_hpa(told: list[dict[str, Any]]) -> None:
+    limits = replica_limits(read_exposition(exposition(told), lambda _: True, 0, {}))["demo", "chat-70b"]
+    spec = demo_workloads(3)[0].spec
+    assert (limits.min, limits.max) == (spec.min_replicas, spec.max_replicas)
+    assert limits.source == "the HPA chat-70b"
 
 
 def test_a_family_stands_together_and_says_its_type(told: list[dict[str, Any]]) -> None:

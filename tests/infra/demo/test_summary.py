@@ -26,7 +26,7 @@ SUMMARY = RunSummary(
     hold_reasons={"warm_up": 128, "tolerance": 3_000},
     attainment=0.99412,
     gpu_hours=12.14,
-    shadows={"static_peak": PolicyResult(0.9999, 20.31), "hpa": PolicyResult(0.989_999, 14.02)},
+    shadows={"static_peak": PolicyResult(0.9999, 20.31, 45.0), "hpa": PolicyResult(0.989_999, 14.02)},
 )
 
 
@@ -51,11 +51,12 @@ def test_the_keys_are_those_of_the_contract_in_order() -> None:
         "hold_reasons",
         "attainment",
         "gpu_hours",
+        "cost",
         "shadows",
     ]
     assert SUMMARY.to_dict()["shadows"] == {
-        "static_peak": {"attainment": 0.9999, "gpu_hours": 20.31},
-        "hpa": {"attainment": 0.989_999, "gpu_hours": 14.02},
+        "static_peak": {"attainment": 0.9999, "gpu_hours": 20.31, "cost": 45.0},
+        "hpa": {"attainment": 0.989_999, "gpu_hours": 14.02, "cost": None},
     }
     assert list(SUMMARY.to_dict()["decisions_by_action"]) == ["hold", "up", "down"]
 
@@ -66,7 +67,7 @@ def test_it_is_strict_json_even_when_nothing_was_served() -> None:
     )
     document = json.dumps(empty.to_dict(), allow_nan=False)
     assert json.loads(document)["attainment"] is None
-    assert json.loads(document)["shadows"] == {"hpa": {"attainment": None, "gpu_hours": None}}
+    assert json.loads(document)["shadows"] == {"hpa": {"attainment": None, "gpu_hours": None, "cost": None}}
 
 
 @pytest.mark.parametrize("width", [60, 100, 140])
@@ -94,7 +95,7 @@ def test_what_was_held_and_refused_is_told() -> None:
 
 def test_an_empty_run_shows_dashes_not_zeros() -> None:
     row = next(line for line in shown(RunSummary("x", 1.0), objective=0.99).splitlines() if line.startswith("harmony"))
-    assert row.split() == ["harmony", "-", "-", "-"]
+    assert row.split() == ["harmony", "-", "-", "-", "-"]
 
 
 def test_ascii_and_hostile_names() -> None:

@@ -23,10 +23,12 @@ from infra.observability.metrics import PREFIX, MeterMisuseError, PrometheusMete
 from tests.programs import ROOT, needs
 
 BY_NAME = {metric.name: metric for metric in METRICS}
-BASE_UNITS = ("_seconds", "_ratio", "_bytes", "_records", "_rows")
+BASE_UNITS = ("_seconds", "_ratio", "_bytes", "_records", "_rows", "_per_second")
 # Numbers without a unit: counts of things that exist, and a scaled loss.
 COUNTS = {"replicas", "replicas_wanted", "replicas_ready"}
 UNITLESS = {
+    "replicas_held",
+    "replicas_needed",
     *COUNTS,
     "p_miss",
     "miss_share",

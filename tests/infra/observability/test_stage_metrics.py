@@ -8,7 +8,7 @@ from bisect import bisect_left
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.decide.records import encode_decision
+from agents.decide.records import decode_decision, encode_decision
 from agents.forecast.scoring import NAIVE
 from agents.ingest import IngestLane
 from agents.records import ReplicaView
@@ -179,6 +179,15 @@ async def test_decisions_show_replicas_and_risk_of_each_workload() -> None:
     decisions = [r for r in loop.logs[loop.topics.decisions] if r.value]
     assert sum(seen["decisions_total"].values()) == len(decisions) == 2 * 12
     assert all(0 <= p <= 1 for p in seen["p_miss"].values())
+    newest = {d.workload: d for d in map(decode_decision, (r.value for r in decisions))}
+    assert seen["load_requests_per_second"] == {(w,): d.inputs.arrival_rate for w, d in newest.items()}
+    assert seen["replicas_held"] == {(w,): d.replicas.current for w, d in newest.items()}
+    assert seen["replicas_needed"] == {(w,): d.shadow["reactive"] for w, d in newest.items()}
+    peaks = seen["forecast_peak_requests_per_second"]
+    for workload, d in newest.items():
+        assert d.forecast.peak is not None
+        expected = dict(zip((f"{level:g}" for level in d.forecast.peak.levels), d.forecast.peak.values, strict=True))
+        assert {q: v for (q, w), v in peaks.items() if w == workload} == expected
     for name in ("batch_rows", "batch_wait_seconds", "inference_seconds", "plan_seconds"):
         assert seen[f"{name}_count"][()] > 0, name
     assert seen["meter_errors_total"][()] == 0

@@ -88,12 +88,7 @@ def test_what_was_found_is_written_and_loads(
         assert init(monkeypatch, *arguments) == 0
     settings = load_settings(tmp_path / "harmony.yaml", None, {})
     (workload,) = settings.policy.workloads
-    assert (workload.id, workload.mode, workload.gpus_per_replica, workload.max_replicas) == (
-        "prod/chat",
-        "observe",
-        2,
-        4,
-    )
+    assert (workload.id, workload.mode, workload.gpus_per_replica) == ("prod/chat", "observe", 2)
     assert workload.slo.ttft_s == 3.0
     assert (settings.brokers, settings.step_s) == ("kafka:9092", 60.0)
     told = capsys.readouterr().err
@@ -103,20 +98,26 @@ def test_what_was_found_is_written_and_loads(
     assert '# target: {apiVersion: apps/v1, kind: Deployment, namespace: "prod", name: "chat"}' in text
     # The guess, taken as it is, is a target that `act` accepts.
     act = text.replace("mode: observe", "mode: act").replace("    # target", "    target")
+    act = act.replace("# replicas: {min: 1, max: }", "replicas: {min: 1, max: 4}")
     (tmp_path / "act.yaml").write_text(act)
     assert load_settings(tmp_path / "act.yaml", None, {}).policy.workloads[0].target.name == "chat"
 
 
-def test_it_asks_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_asks_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     with answering() as server:
         server.pages[PATH] = prometheus()
-        monkeypatch.setattr(sys, "stdin", Terminal(f"\n{server.url}\n1.5\n\n0.995\n"))
+        # A maximum below the two that run is asked for again.
+        monkeypatch.setattr(sys, "stdin", Terminal(f"\n{server.url}\n1.5\n\n0.995\n1\n6\n"))
         assert init(monkeypatch) == 0
+    assert "give 2 or more, so that no replica is taken away" in capsys.readouterr().err
     (workload,) = yaml.safe_load((tmp_path / "harmony.yaml").read_text())["workloads"]
+    assert workload["replicas"] == {"min": 1, "max": 6}
     assert workload["slo"] == {"ttft_s": 1.5, "tpot_s": 0.2, "objective": 0.995}
 
 
@@ -137,3 +138,89 @@ def test_names_that_yaml_would_misread_are_quoted(monkeypatch: pytest.MonkeyPatc
     with answering(metrics=odd) as exporter:
         assert init(monkeypatch, "--detect", exporter.address) == 0
     assert len(load_settings(tmp_path / "harmony.yaml", None, {}).policy.workloads) == 1
+
+
+def cluster(*found: tuple[str, float, dict[str, str]]) -> str:
+    """The engines of `prometheus`, and series of kube-state-metrics, each of namespace prod."""
+    told = [series(name, (AT_S, str(value)), namespace="prod", **labels) for name, value, labels in found]
+    return matrix(*told, *(engine("vllm:num_requests_running", f"chat-7d9f8b6c5d-x{k}zqp", 15.0) for k in (2, 4)))
+
+
+def autoscaler(name: str, low: int, high: int, kind: str = "Deployment") -> list[tuple[str, float, dict[str, str]]]:
+    hpa = {"horizontalpodautoscaler": name}
+    reference = {"scaletargetref_kind": kind, "scaletargetref_name": "chat", "scaletargetref_api_version": "apps/v1"}
+    prefix = "kube_horizontalpodautoscaler_"
+    return [
+        (f"{prefix}info", 1, hpa | reference),
+        (f"{prefix}spec_min_replicas", low, hpa),
+        (f"{prefix}spec_max_replicas", high, hpa),
+    ]
+
+
+DEPLOYMENT = ("kube_deployment_spec_replicas", 12.0, {"deployment": "chat"})
+
+
+@pytest.mark.parametrize(
+    ("found", "bounds", "words"),
+    [
+        (autoscaler("chat", 3, 20), (3, 20), "limits of the HPA chat; 2 run"),
+        (autoscaler("keda-hpa-chat-so", 1, 9, "StatefulSet"), (1, 9), "limits of KEDA's chat-so; 2 run"),
+        # More are to run than the autoscaler allows: none of them is taken away.
+        ([*autoscaler("chat", 3, 4), DEPLOYMENT], (3, 12), "limits of the HPA chat; 12 run"),
+        ([DEPLOYMENT], None, "# replicas: {min: 1, max: }   # 12 run; no limit is known"),
+        ([], None, "# replicas: {min: 1, max: }   # 2 run; no limit is known"),
+        # An autoscaler of something else.
+        (autoscaler("chat", 1, 9)[1:], None, "no limit is known"),
+    ],
+    ids=["HPA", "KEDA", "HPA below what runs", "target alone", "nothing", "HPA of an unknown target"],
+)
+def test_bounds_come_from_the_cluster_and_never_lie_below_what_runs(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    found: list[tuple[str, float, dict[str, str]]],
+    bounds: tuple[int, int] | None,
+    words: str,
+) -> None:
+    with answering() as server:
+        server.pages[PATH] = cluster(*found)
+        assert init(monkeypatch, "--detect", server.url) == 0
+    text = (tmp_path / "harmony.yaml").read_text()
+    assert words in text
+    (workload,) = yaml.safe_load(text)["workloads"]
+    assert workload.get("replicas") == (None if bounds is None else {"min": bounds[0], "max": bounds[1]})
+    told = capsys.readouterr().err
+    assert ("No limit of prod/chat is known" in told) is (bounds is None)
+    # What is not declared takes nothing away.
+    (spec,) = load_settings(tmp_path / "harmony.yaml", None, {}).policy.workloads
+    assert spec.max_replicas >= 12 or bounds is not None
+    if "StatefulSet" in str(found):
+        assert "kind: StatefulSet" in text
+
+
+def test_a_maximum_that_would_shrink_a_live_fleet_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with answering() as server:
+        server.pages[PATH] = cluster(DEPLOYMENT)
+        assert init(monkeypatch, "--detect", server.url, "--max-replicas", "4") == 2
+        assert "--max-replicas 4 is below the 12 replicas of prod/chat that run" in capsys.readouterr().err
+        assert not (tmp_path / "harmony.yaml").exists()
+        assert init(monkeypatch, "--detect", server.url, "--max-replicas", "16") == 0
+    assert load_settings(tmp_path / "harmony.yaml", None, {}).policy.workloads[0].max_replicas == 16
+
+
+def test_the_step_that_is_given_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert init(monkeypatch, "--step", "5") == 0
+    assert load_settings(tmp_path / "harmony.yaml", None, {}).step_s == 5.0
+    monkeypatch.setenv("HARMONY_STEP_S", "7")
+    assert init(monkeypatch, "--force") == 0
+    assert load_settings(tmp_path / "harmony.yaml", None, {}).step_s == 7.0
+    monkeypatch.delenv("HARMONY_STEP_S")
+    with answering() as server:
+        server.pages[PATH] = prometheus(every_s=60.0)
+        assert init(monkeypatch, "--detect", server.url, "--step", "20", "--force") == 0
+    assert load_settings(tmp_path / "harmony.yaml", None, {}).step_s == 20.0
+    assert "The step is 20 s, as given. Samples come every 60 s only" in capsys.readouterr().err

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -116,6 +117,7 @@ class Fleet:
     """Stands for `Place`: what was decided, and nothing that could be reached."""
 
     topics, security, brokers, declared = TOPICS, dict[str, Any](), "127.0.0.1:1", frozenset({"prod/chat"})
+    bounds = MappingProxyType({"prod/chat": (2, 16)})
 
     def __init__(self, brokers: str | None = None, config: Any = None) -> None: ...
 
@@ -132,7 +134,9 @@ class Fleet:
         (["mode", "c", "observe"], 0, "Nobody knows a workload 'c' yet"),
         (["mode", "c", "act"], 2, "nothing was ordered"),
         (["mode", "a", "act"], 0, "set to act"),
-        (["pin", "prod/chat", "3"], 0, "pinned at 3"),
+        (["pin", "prod/chat", "3"], 0, "pinned at 3 for 1h ("),
+        (["pin", "prod/chat", "20"], 0, "above the declared maximum of 16: a pin wins over bounds"),
+        (["pin", "prod/chat", "0"], 0, "below the declared minimum of 2: a pin wins over bounds"),
         (["pause"], 0, "the fleet: paused"),
     ],
 )
@@ -252,7 +256,7 @@ def test_a_mistake_or_a_dead_broker_gets_one_sentence(
     arguments: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Here:
-        topics, security, brokers = TOPICS, dict[str, Any](), "127.0.0.1:1"
+        topics, security, brokers, bounds = TOPICS, dict[str, Any](), "127.0.0.1:1", dict[str, Any]()
         tail = operate_place.Place.tail
 
         def __init__(self, brokers: str | None, config: Any) -> None: ...
@@ -276,3 +280,37 @@ def test_every_command_is_there_and_explains_itself() -> None:
 def test_the_samples_are_real_decisions() -> None:
     assert len(decided()) == 4
     assert all(decode_decision(encode_decision(d)) == d for d in decided())
+
+
+def test_changes_are_decisions_that_differ_from_the_one_before() -> None:
+    passes = operate.ChangeFilter()
+    a, b = decided()[0], msgspec.structs.replace(decided()[0], workload="other")
+    grown = msgspec.structs.replace(a, replicas=msgspec.structs.replace(a.replicas, final=(a.replicas.final or 0) + 1))
+    observed = msgspec.structs.replace(grown, mode="observe" if grown.mode == "act" else "act")
+    renamed = msgspec.structs.replace(observed, reason="tolerance", decision_id="f" * 24)
+    retired = msgspec.structs.replace(observed, action="retired")
+    sequence = [a, a, b, grown, a, grown, observed, renamed, retired]
+    assert [passes(d) for d in sequence] == [True, False, True, True, True, True, True, False, True]
+
+
+def test_decisions_show_only_changes_where_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = decided()[0]
+    counts = [3, 3, 4, 4, 4, 5]
+    made = [
+        msgspec.structs.replace(
+            base, origin_ts_ms=1000 * k, replicas=msgspec.structs.replace(base.replicas, final=count, current=count)
+        )
+        for k, count in enumerate(counts)
+    ]
+    old, new = tail(*map(encode_decision, made[:4])), tail(*map(encode_decision, made[4:]))
+
+    class Following(Fleet):
+        @contextmanager
+        def tail(self, topic: str) -> Iterator[Any]:
+            yield SimpleNamespace(back=lambda *_: iter([old]), follow=lambda: iter(new))
+
+    operate.show_decisions(Following(), follow=True, workload=None, limit=20, as_json=True, changes=True)
+    shown = [json.loads(line)["origin_ts_ms"] for line in capsys.readouterr().out.splitlines()]
+    assert shown == [0, 2000, 5000]

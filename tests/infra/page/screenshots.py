@@ -1,6 +1,7 @@
 """The pictures of the documentation, taken of a page that runs: `python -m tests.infra.page.screenshots URL DIRECTORY`.
 
-The pictures there are show `harmony run --duration 10m`, an hour and a half of its time after the context was full.
+The pictures there are show `harmony run --scenario endless --duration 10m`, an hour and a half of its time after the
+context was full.
 """
 
 from __future__ import annotations

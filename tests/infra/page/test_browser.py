@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agents.decide.records import encode_decision
+from agents.records import GuardStep, ReplicaView
 from infra.page.live import Peer
 from tests.infra.page.browsing import opened, rows, until
-from tests.infra.page.fleet_records import name, step_records
+from tests.infra.page.fleet_records import TOPICS, decision, name, step_records
 from tests.infra.page.hostile import EVIL, LETTER
 from tests.infra.page.page_server import PageServer, page_server
 
@@ -171,3 +173,19 @@ def test_a_worker_of_one_role_names_it_and_links_the_others(browser: Browser) ->
             assert link.get_attribute("href") == "http://127.0.0.1:9465"
             assert page.get_by_role("link", name="y (x)").get_attribute("href") == "#/"
             page.get_by_text("No decision has been published yet.").wait_for()
+
+
+def test_a_maximum_below_what_is_ready_is_a_warning_and_no_saving(browser: Browser) -> None:
+    with page_server() as server:
+        bounds = GuardStep("bounds", 9, 4, "allowed are 1 to 4")
+        counts = ReplicaView(ready=12, pending=0, current=12, proposed=3, final=4)
+        for step in range(6):
+            made = decision("prod/chat", step, 0, replicas=counts, guards=(bounds,), action="down", reason="bounds")
+            server.fold((TOPICS.decisions, encode_decision(made)))
+        with opened(browser, f"{server.url}/#/w/prod%2Fchat") as page:
+            page.get_by_text("the declared maximum of 4 is below the 12 replicas that are ready").first.wait_for()
+            card = page.locator(".card", has_text="Beside what is held")
+            card.locator("p", has_text="fewer replicas come from that bound, and are no saving").wait_for()
+            page.goto(f"{server.url}/#/")
+            tile = page.locator(".tile", has_text="Beside what is held")
+            tile.filter(has_text="nothing is only observed").wait_for()

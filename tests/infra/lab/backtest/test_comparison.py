@@ -58,7 +58,7 @@ def history(minutes: int = 100) -> RecordedHistory:
 
 @pytest.fixture(scope="module")
 def judged() -> Comparison:
-    return compare(history().filled(), TERMS, 2, fitted=True, progress=lambda _: None, keep_requests=True)
+    return compare(history().filled(), TERMS, 2, fitted=True, progress=lambda *_: None, keep_requests=True)
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_a_scaler_that_is_played_back_does_what_it_did() -> None:
 
 def test_a_history_that_is_too_short_says_how_long_it_must_be() -> None:
     with pytest.raises(HarmonyError, match=r"at least 1\.6 h are needed"):
-        compare(history(30), TERMS, 1, fitted=False, progress=lambda _: None)
+        compare(history(30), TERMS, 1, fitted=False, progress=lambda *_: None)
 
 
 def test_harmony_is_told_nothing_of_what_it_is_scored_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_harmony_is_told_nothing_of_what_it_is_scored_on(monkeypatch: pytest.Mon
     )
     for past in (history(), heavier):
         with pytest.raises(HarmonyError, match="relax --slo-ttft"):
-            compare(past.filled(), TERMS, 1, fitted=False, progress=lambda _: None)
+            compare(past.filled(), TERMS, 1, fitted=False, progress=lambda *_: None)
     one, other = tested
     assert len(one) > 0
     assert np.array_equal(one.prompt_tokens, other.prompt_tokens)
@@ -191,7 +191,7 @@ def test_a_load_test_has_the_lengths_of_its_part_however_few_requests_it_holds(
 
 def test_an_objective_beyond_the_engine_is_named() -> None:
     with pytest.raises(HarmonyError, match="relax --slo-ttft"):
-        compare(history(), replace(TERMS, objective=Objective(0.001, 0.001)), 1, fitted=False, progress=lambda _: None)
+        compare(history(), replace(TERMS, objective=Objective(0.001, 0.001)), 1, fitted=False, progress=lambda *_: None)
 
 
 def run(*arguments: str) -> tuple[int, str, Any]:

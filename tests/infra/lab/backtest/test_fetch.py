@@ -58,7 +58,7 @@ def test_portions_join_without_a_seam() -> None:
     with answering() as server:
         server.pages["/api/v1/query_range"] = served(START_S)
         api = PrometheusApi(server.url, HttpClient(5.0))
-        builder = fetch(api, reader(), NAMES, START_S, START_S + 13 * 3600, said.append)
+        builder = fetch(api, reader(), NAMES, START_S, START_S + 13 * 3600, lambda text, _=None: said.append(text))
     h = builder.history("prod/chat")
     assert (h.start_ms, len(h.rate_rps)) == ((START_S + 60) * 1000, 13 * 60 - 1)
     assert h.rate_rps.tolist() == [2.0] * (13 * 60 - 1)

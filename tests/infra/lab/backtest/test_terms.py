@@ -89,5 +89,5 @@ def test_harmony_lives_by_these_terms(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(comparison, "benchmark_rps", lambda *_: 1.0)
     monkeypatch.setattr(comparison, "harmony_controller", meet)
     with pytest.raises(_Asked):
-        comparison.compare(history().filled(), terms, 1, fitted=False, progress=lambda _: None)
+        comparison.compare(history().filled(), terms, 1, fitted=False, progress=lambda *_: None)
     assert found == [terms.policy]

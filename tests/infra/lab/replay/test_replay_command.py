@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from infra.cli.app import app
 from infra.console.errors import HarmonyError
+from infra.lab.replay import run as replay_run
 from infra.lab.replay.policies import catalogue
 from infra.lab.replay.policies.harmony import Variant, harmony_controller
 from infra.lab.replay.simulation import NewController
@@ -235,3 +236,26 @@ def test_days_before_need_a_day() -> None:
     assert run("--rate", "ramp", "--past-days", "2") == (
         2, "--past-days are those before --day: name the day of a rate file.",
     )  # fmt: skip
+
+
+def test_runs_that_cannot_differ_are_told_and_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded requests and a constant lead time: a rule has one run, and each seed shows it."""
+    load, out = load_file(tmp_path), tmp_path / "out.json"
+    simulated: list[int] = []
+    inner = replay_run.simulate
+
+    def counted(*arguments: Any) -> Any:
+        simulated.append(arguments[2])
+        return inner(*arguments)
+
+    monkeypatch.setattr(replay_run, "simulate", counted)
+    common = ["--requests", load, "--policies", "hpa", "--no-tune", "--oracle", "0", "--seeds", "3", "--json", str(out)]
+    code, told = run(*common, "--lead-time", "20")
+    assert code == 0, told
+    assert "3 runs have the same arrivals and lead times" in told
+    assert simulated == [0]
+    rows = json.loads(out.read_text())["policies"]
+    assert [row["seed"] for row in rows] == [0, 1, 2]
+    assert len({row["gpu_hours"] for row in rows}) == 1
+    code, told = run(*common, "--lead-time", "20~0.3")
+    assert (code, len(simulated), "same arrivals" in told) == (0, 4, False)

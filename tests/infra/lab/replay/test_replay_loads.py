@@ -29,7 +29,7 @@ def test_thinning_keeps_the_shape_and_sets_the_mean() -> None:
     assert ramp.between(330, 1000).end_s == 670
 
 
-@pytest.mark.parametrize("name", ["flash-crowd", "regime-shift", "longer-answers", "hourly"])
+@pytest.mark.parametrize("name", ["flash-crowd", "regime-shift", "longer-answers", "hourly", "half-hourly"])
 def test_built_in_loads_read(name: str) -> None:
     assert len(read_rates(name).arrivals(0)) > 1_000
 

@@ -281,7 +281,7 @@ def test_a_replay_says_what_rivals_cost_at_equal_attainment(capsys: pytest.Captu
     cell = rate_cell(RateProfile("short", edges, np.asarray([1.5]), law, (Tokens(8.0),)), options)
     result = run_cell(
         cell, ("harmony", "static-peak"), 2, tuned=False, oracle_budget=0, rate_budget=0,
-        surprises=SurpriseOptions(), log_dir=None, jobs=1, progress=lambda _: None, equal=True,
+        surprises=SurpriseOptions(), log_dir=None, jobs=1, progress=lambda *_: None, equal=True,
     )  # fmt: skip
     told = as_json(result, options)["equal_attainment_in_hindsight"]
     assert list(told) == ["static-peak"]

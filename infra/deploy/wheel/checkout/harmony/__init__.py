@@ -1,5 +1,7 @@
 """`harmony` in a checkout: `harmony.agents.records` is the very module `agents.records`, under its installed name.
 
+`harmony.forecast` and the other names of `infra.api` are loaded when they are asked for.
+
 An editable install puts this folder on the path. The wheel has no such file: its `harmony` holds the packages.
 """
 
@@ -21,6 +23,18 @@ try:
     __version__ = version("harmony-scaler")
 except PackageNotFoundError:  # a checkout on the path that nobody installed
     __version__ = "unknown"
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and name not in _PACKAGES:
+        api = import_module("infra.api")
+        if name in api.__all__:
+            return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *import_module("infra.api").__all__]
 
 
 class _AliasLoader(InspectLoader):
