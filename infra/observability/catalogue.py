@@ -290,6 +290,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("acting", "gauge", "1 where decisions are commanded (mode act), 0 in observe.", (_WORKLOAD,)),
     Metric(
+        "web_connections_dropped_total",
+        "counter",
+        "Connections to the web port closed to make room for new ones: too many of one address, in all, or open files.",
+        (Label("reason", ("peer", "all", "files")),),
+    ),
+    Metric(
         "workload_gauges_dropped_total",
         "counter",
         "Per-workload gauge updates dropped because the cap on series was reached.",

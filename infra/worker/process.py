@@ -226,6 +226,7 @@ class WorkerProcess:
                 token=options.metrics_token,
                 tls=web_tls(settings.worker),
                 parts=(page.add_to,),
+                on_drop=lambda reason: self.meter.count("web_connections_dropped_total", reason=reason),
             )
             await server.start()
         except HarmonyError as error:

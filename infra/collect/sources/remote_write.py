@@ -21,6 +21,7 @@ from infra.collect.publisher import RecordPublisher, pack
 from infra.console.errors import HarmonyError
 from infra.console.host import need
 from infra.console.protobuf import message_classes
+from infra.observability.connections import IDLE_TIMEOUT_S, Listener, server_of
 from infra.observability.probes import may_ask
 from streams.topics import Topics
 
@@ -140,22 +141,23 @@ class RemoteWriteServer:
         """
         app = web.Application(client_max_size=MOST_COMPRESSED_BYTES)
         app.router.add_post(PATH, self._write)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_TIMEOUT_S)
         await runner.setup()
+        listener = Listener(server_of(runner))
         try:
             try:
-                await web.TCPSite(runner, self._host, self._port).start()
+                host, port = await listener.start(self._host, self._port)
             except OSError as error:
                 raise HarmonyError(
                     f"Cannot listen on {self._host}:{self._port}: {error.strerror or error}. Choose another --listen."
                 ) from error
-            host, port = runner.addresses[0][:2]
             self._say(f"remote_write: url: http://{host}:{port}{PATH}")
             while not stop.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), _FLUSH_S)
                 await self._publish(everything=False)
         finally:
+            await listener.stop()
             await runner.cleanup()
             await self._publish(everything=True)
 
