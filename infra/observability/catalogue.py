@@ -292,8 +292,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "web_connections_dropped_total",
         "counter",
-        "Connections to the web port closed to make room for new ones: too many of one address, in all, or open files.",
-        (Label("reason", ("peer", "all", "files")),),
+        "Connections to the web port closed: too many of one address, in all, or open files; or a request that is no HTTP.",
+        (Label("reason", ("peer", "all", "files", "malformed")),),
     ),
     Metric(
         "workload_gauges_dropped_total",

@@ -11,6 +11,7 @@ of the process, and then nobody is answered.
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import socket
 import ssl
@@ -18,13 +19,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from infra.console.errors import HarmonyError
 
-Reason = Literal["peer", "all", "files"]
+Reason = Literal["peer", "all", "files", "malformed"]
 
 # A page holds up to six connections, a reader of events one; Prometheus and a kubelet one each.
 MAX_CONNECTIONS: Final = 256
@@ -207,6 +209,34 @@ def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+class _MalformedRequests(logging.Filter):
+    """Hears of requests that are no HTTP, of which aiohttp would log a stack trace each, from anybody, without end."""
+
+    def __init__(self, on_drop: Callable[[Reason], None]) -> None:
+        super().__init__()
+        self._on_drop = on_drop
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError):
+            return True
+        self._on_drop("malformed")
+        return False
+
+
+def runner_of(app: web.Application, on_drop: Callable[[Reason], None], **options: Any) -> web.AppRunner:
+    """A runner that closes idle connections, and that counts malformed requests instead of logging each.
+
+    Args:
+        on_drop: hears `malformed` of each.
+        options: more of `AppRunner`'s.
+    """
+    logger = logging.Logger("harmony.web")  # noqa: LOG001 - each with a filter of its own
+    logger.parent = logging.getLogger("aiohttp.server")
+    logger.addFilter(_MalformedRequests(on_drop))
+    return web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_TIMEOUT_S, logger=logger, **options)
 
 
 def server_of(runner: web.AppRunner) -> web.Server:

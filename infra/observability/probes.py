@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from infra.console.errors import HarmonyError
-from infra.observability.connections import IDLE_TIMEOUT_S, ConnectionLimits, Listener, Reason, server_of
+from infra.observability.connections import ConnectionLimits, Listener, Reason, runner_of, server_of
 from infra.observability.health import Health, HealthSnapshot
 from infra.settings.schema import WorkerSection
 
@@ -108,7 +108,7 @@ class ProbeServer:
         clock: the monotonic clock that the heartbeats use, in seconds.
         parts: what else is served here (the page); each adds its routes.
         limits: of connections; None = those of this process.
-        on_drop: hears of each connection that was closed for another, and why.
+        on_drop: hears of each connection that was closed for another, or for a malformed request, and why.
 
     Raises:
         HarmonyError: the address is not loopback, there is no token, and clients need no certificate.
@@ -165,7 +165,7 @@ class ProbeServer:
             app.router.add_get(path, handler, allow_head=False)
         for add_to in self._parts:
             add_to(app)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_TIMEOUT_S)
+        runner = runner_of(app, self._on_drop, shutdown_timeout=1.0)
         await runner.setup()
         listener = Listener(server_of(runner), tls=self._tls, limits=self._limits, on_drop=self._on_drop)
         try:

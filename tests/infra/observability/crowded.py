@@ -12,7 +12,7 @@ from time import monotonic
 
 import uvloop
 
-from infra.observability import probes
+from infra.observability import connections
 from infra.observability.connections import Listener
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
@@ -46,7 +46,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(files), int(files)))
     if "free" in words:
         Listener._make_room = Listener._drop = _leave  # type: ignore[method-assign, assignment]
-        probes.IDLE_TIMEOUT_S = 3_600.0  # type: ignore[misc]
+        connections.IDLE_TIMEOUT_S = 3_600.0  # type: ignore[misc]
     uvloop.install()
     asyncio.run(serve())
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from aiohttp import web
 
-from infra.observability import probes
+from infra.observability import connections
 from infra.observability.connections import ConnectionLimits
 from infra.observability.health import Health
 from infra.observability.metrics import PrometheusMeter
@@ -131,7 +132,7 @@ def run(test: object) -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nX-Slow: a"], ids=["half-open", "headers cut off"])
 def test_what_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     async def look() -> None:
-        monkeypatch.setattr(probes, "IDLE_TIMEOUT_S", 0.3)
+        monkeypatch.setattr(connections, "IDLE_TIMEOUT_S", 0.3)
         own = server()
         await own.start()
         try:
@@ -220,3 +221,62 @@ def test_handshakes_count_and_are_served(tmp_path: Path) -> None:
             await own.stop()
 
     run(look())
+
+
+@pytest.mark.parametrize(
+    ("sent", "times"),
+    [
+        # aiohttp logs one that does not begin with a method at its lowest level only.
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 0),
+        (b"GET / HTTP/a.b\r\n\r\n", 3),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", 3),
+        (b"GET / HTTP/1.1\r\n\x00: 1\r\n\r\n", 3),
+    ],
+    ids=["TLS", "version", "long header", "zero byte"],
+)
+def test_a_request_that_is_no_http_is_counted_and_logs_no_stack_trace(
+    sent: bytes, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def look() -> None:
+        heard: list[str] = []
+        own = server(on_drop=heard.append)
+        await own.start()
+        try:
+            for _ in range(3):
+                peer = connected(own.port, sent)
+                await asyncio.to_thread(is_answered_and_closed, peer)
+                peer.close()
+            assert heard == ["malformed"] * times
+            assert await asyncio.to_thread(probe, own.port)
+        finally:
+            await own.stop()
+
+    run(look())
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.exc_info and record.levelname == "ERROR"]
+
+
+def test_a_mistake_of_ours_is_still_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def look() -> None:
+        own = server(parts=(lambda app: app.router.add_get("/wrong", _wrong),))
+        await own.start()
+        try:
+            peer = connected(own.port, b"GET /wrong HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            await asyncio.to_thread(is_answered_and_closed, peer)
+            peer.close()
+        finally:
+            await own.stop()
+
+    run(look())
+    assert "our mistake" in caplog.text
+
+
+async def _wrong(_: object) -> web.Response:
+    raise ValueError("our mistake")
+
+
+def is_answered_and_closed(peer: socket.socket) -> None:
+    peer.settimeout(5)
+    with suppress(ConnectionError):
+        while peer.recv(4096):
+            pass
