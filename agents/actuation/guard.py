@@ -3,8 +3,8 @@
 Commands may come late, twice or out of order. Compare-and-set on (epoch, sequence) means that an older one never wins,
 and comparing the observed replicas with the expected ones means that nobody else's change is overwritten unseen.
 
-    sane ─ next epoch ─ newest ─▶ local pin ─ kill switch ─▶ in time ─ nobody else's change ─ clocks agree ─▶ rate caps ─▶ apply
-                     └ wins over all that follows; a pin in the log ("reason": "pin") passes all but "in time"
+    sane ─ epoch ─ newest ─▶ local pin ─ kill switch ─▶ in time ─ nobody else's change ─ clocks agree ─▶ caps ─▶ apply
+                             └ wins over all that follows; a pin in the log ("reason": "pin") passes all but "in time"
 """
 
 from __future__ import annotations
@@ -331,7 +331,6 @@ class ApplyGuard:
         if any(type(n) is not int or n < 0 for n in numbers):
             return False
         return command.replicas <= self._max_replicas and command.issued_ts_ms < command.valid_until_ts_ms
-
 
     @property
     def max_epoch(self) -> int | None:

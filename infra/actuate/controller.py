@@ -193,9 +193,9 @@ class CommandController:
 
     def _jump_text(self, command: Command) -> str:
         return (
-            f"its epoch is {command.epoch}, at most {self.guard.max_epoch} can be next: `harmony state reset` raises it "
-            f"by one. If it was raised while this actuator was away, set advanced.planning.epoch to {command.epoch} in "
-            "its settings and start it again; else see who writes commands"
+            f"its epoch is {command.epoch}, at most {self.guard.max_epoch} can be next: `harmony state reset` raises "
+            f"it by one. If it was raised while this actuator was away, set advanced.planning.epoch to {command.epoch} "
+            "in its settings and start it again; else see who writes commands"
         )
 
     def _still_wanted(self, command: Command) -> bool:

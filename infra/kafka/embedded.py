@@ -63,8 +63,8 @@ def explain(text: str, data_dir: Path, log: Path, port: int | None) -> str:
         return f"Kafka may not write to {data_dir}. Give this user the right to, or choose another with --data-dir."
     if "ClassNotFoundException" in text or "Could not find or load main class" in text:
         return (
-            "Java does not find Kafka's jars, which it cannot where the locale has no UTF-8 and a path has other letters "
-            f"than ASCII. Set LC_ALL=C.UTF-8, or XDG_CACHE_HOME to a plain path; see {log}."
+            "Java does not find Kafka's jars, as where the locale has no UTF-8 and a path has other letters than "
+            f"ASCII. Set LC_ALL=C.UTF-8, or XDG_CACHE_HOME to a plain path; see {log}."
         )
     if re.search(r"meta\.properties|InconsistentClusterId|metadata\.version|corrupt", text, re.IGNORECASE):
         return (

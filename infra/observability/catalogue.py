@@ -292,7 +292,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "web_connections_dropped_total",
         "counter",
-        "Connections to the web port closed: too many of one address, in all, or open files; or a request that is no HTTP.",
+        "Connections to the web port closed: too many of one address or in all, no open files, or a malformed request.",
         (Label("reason", ("peer", "all", "files", "malformed")),),
     ),
     Metric(

@@ -163,8 +163,8 @@ def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (bytes(buffer[at : at + size]), at + size)
 
 
-# Time limit for stopping a Kafka client.
-STOP_LIMIT_S = 5.0
+# Time limit for stopping a Kafka client: a worker ends within five seconds.
+STOP_LIMIT_S = 2.0
 
 
 async def stop_in_time(stopping: Awaitable[None], limit_s: float = STOP_LIMIT_S) -> None:

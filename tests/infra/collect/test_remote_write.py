@@ -172,12 +172,16 @@ async def test_a_scrape_in_two_requests_is_one_reading() -> None:
 
 async def test_malformed_requests_are_one_sentence_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     said: list[str] = []
-    server = RemoteWriteServer(Assembler(reader("vllm"), 0.5), TOPICS, DryRun(StringIO()), "127.0.0.1", 0, said.append)
+    address: asyncio.Queue[str] = asyncio.Queue()
+
+    def say(text: str) -> None:
+        said.append(text)
+        address.put_nowait(text)
+
+    server = RemoteWriteServer(Assembler(reader("vllm"), 0.5), TOPICS, DryRun(StringIO()), "127.0.0.1", 0, say)
     stop = asyncio.Event()
     running = asyncio.create_task(server.run(stop))
-    while not said:
-        await asyncio.sleep(0.01)
-    port = int(said[0].rpartition(":")[2].partition("/")[0])
+    port = int((await asyncio.wait_for(address.get(), 20)).rpartition(":")[2].partition("/")[0])
     for body in (b"POST / HTTP/x.y\r\n\r\n", CHUNKED) * 20:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(body)
