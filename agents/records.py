@@ -174,6 +174,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
         proposals: replicas by proposer, within bounds.
         surge: the first surge to come again.
         promises: those known to have been missed, the first to give way first.
+        lead_time_starts: starts that the lead time was learned from.
     """
 
     workload: str
@@ -206,6 +207,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     surge: SurgeAhead | None = None
     jumps: JumpsAhead | None = None
     promises: tuple[PromiseCapacity, ...] = ()
+    lead_time_starts: int = 0
 
 
 class PlanOf(msgspec.Struct, Generic[P], frozen=True):
@@ -385,6 +387,9 @@ class Decision(msgspec.Struct, frozen=True):
     command_id: Annotated[
         str | None, _field("The lease that this decision starts or renews; null: it gives no command.")
     ]
+    lead_time_starts: Annotated[
+        NonNegativeInt, _field("Starts of replicas that the lead time was learned from; 0: it is the declared one.")
+    ] = 0
     v: FormatVersion = 1
 
 

@@ -136,6 +136,7 @@ def _decision(last: LastCommand | None, situation: Situation, guarded: Guarded |
         inputs=plan.inputs,
         fingerprint=fingerprint,
         command_id=lease_id,
+        lead_time_starts=plan.lead_time_starts,
     )
 
 

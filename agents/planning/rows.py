@@ -166,6 +166,7 @@ class RowPlanner:
             capacity=result.capacity,
             promises=promise_capacities(state.spec, state.capacity, result.proposed, result.peak),
             lead_time_s=result.lead_time_s,
+            lead_time_starts=state.lead.num_starts,
             p_needed=result.p_needed,
             slo_class=result.slo_class,
             classes=result.classes,
