@@ -11,6 +11,7 @@ of the process, and then nobody is answered.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import resource
 import socket
@@ -41,6 +42,7 @@ _HANDSHAKE_TIMEOUT_S: Final = 10.0
 _BACKLOG: Final = 1024
 # After a failed accept: until descriptors are free again.
 _PAUSE_S: Final = 0.05
+_NOTHING_LEFT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class ConnectionLimits(NamedTuple):
@@ -111,14 +113,18 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
+        for n, (family, _, _, _, address) in enumerate(unique := list(dict.fromkeys(found))):
+            try:
                 self._sockets.append(_bound(family, (address[0], port, *address[2:])))
-                # Of a free port all addresses take the same one.
-                port = port or self._sockets[0].getsockname()[1]
-        except OSError:
-            self._close_sockets()
-            raise
+            except OSError as error:
+                # `localhost` may have an address of a family that this machine does without.
+                is_last = n == len(unique) - 1 and not self._sockets
+                if error.errno != errno.EADDRNOTAVAIL or is_last:
+                    self._close_sockets()
+                    raise
+                continue
+            # Of a free port all addresses take the same one.
+            port = port or self._sockets[0].getsockname()[1]
         self._tasks = [loop.create_task(self._accept(listening)) for listening in self._sockets]
         bound_host, bound_port = self._sockets[0].getsockname()[:2]
         return str(bound_host), int(bound_port)
@@ -144,9 +150,10 @@ class Listener:
                 accepted, address = await loop.sock_accept(listening)
             except ConnectionError:
                 continue  # it has left again
-            except OSError:
-                # No descriptor is left. The one that is freed here serves the next connection.
-                self._drop("files", None)
+            except OSError as error:
+                if error.errno in _NOTHING_LEFT:
+                    # What is freed here serves the next connection.
+                    self._drop("files", None)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             connection = _Connection(str(address[0]))
@@ -163,11 +170,13 @@ class Listener:
             connection.transport, connection.protocol = await loop.connect_accepted_socket(
                 self._server, accepted, ssl=self._tls, ssl_handshake_timeout=timeout_s
             )
-        except (OSError, asyncio.CancelledError):  # of a handshake: the peer left, was too slow, or gave way
-            accepted.close()
-            self._open.pop(connection, None)
+        except (OSError, asyncio.CancelledError):
+            pass  # of a handshake: the peer left, was too slow, or gave way
         finally:
             connection.task = None
+            if connection.transport is None:
+                accepted.close()
+                self._open.pop(connection, None)
 
     def _make_room(self, peer: str) -> None:
         """Close what is in the way of one more connection of this peer."""

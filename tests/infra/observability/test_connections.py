@@ -56,10 +56,10 @@ def connected(port: int, sent: bytes = b"") -> socket.socket:
     return peer
 
 
-def probe(port: int) -> bool:
+def probe(port: int, address: str = "127.0.0.1") -> bool:
     """Whether `/livez` says 200 within a second."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as peer:
+        with socket.create_connection((address, port), timeout=1) as peer:
             peer.settimeout(1)
             peer.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             return peer.recv(64).startswith(b"HTTP/1.1 200")
@@ -280,3 +280,53 @@ def is_answered_and_closed(peer: socket.socket) -> None:
     with suppress(ConnectionError):
         while peer.recv(4096):
             pass
+
+
+def test_without_open_files_an_old_connection_gives_way() -> None:
+    """More may connect than the process can have open; then the oldest one is closed, and the next one is served."""
+
+    async def look() -> None:
+        heard: list[str] = []
+        own = server(limits=ConnectionLimits(total=9_999, per_peer=9_999), on_drop=heard.append)
+        await own.start()
+        peers = [connected(own.port) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        waiting = [socket.socket() for _ in range(2)]
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(p.fileno() for p in waiting) + 1, hard))
+            for peer in waiting:
+                peer.connect(("127.0.0.1", own.port))
+            waiting[1].sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            waiting[1].settimeout(5)
+            answer = await asyncio.to_thread(waiting[1].recv, 64)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await own.stop()
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert set(heard) == {"files"}
+        for peer in (*peers, *waiting):
+            peer.close()
+
+    run(look())
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
+def test_every_address_of_a_name_is_served(host: str) -> None:
+    addresses = {info[4][0] for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)}
+
+    async def look() -> None:
+        own = server(host=host)
+        await own.start()
+        try:
+            for address in addresses:
+                assert await asyncio.to_thread(probe, own.port, address)
+        finally:
+            await own.stop()
+
+    try:
+        for address in addresses:
+            socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
+    except OSError:
+        pytest.skip(f"this machine does without an address of {host}")
+    run(look())
