@@ -194,6 +194,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
         proposals: replicas by proposer, within bounds.
         surge: the first surge to come again.
         promises: those known to have been missed, the first to give way first.
+        lead_time_starts: starts that the lead time was learned from.
     """
 
     workload: str
@@ -227,6 +228,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     jumps: JumpsAhead | None = None
     promises: tuple[PromiseCapacity, ...] = ()
     work: WorkView | None = None
+    lead_time_starts: int = 0
 
 
 class PlanOf(msgspec.Struct, Generic[P], frozen=True):
@@ -409,6 +411,9 @@ class Decision(msgspec.Struct, frozen=True):
     work: Annotated[
         WorkView | None, _field("What requests ask of a replica now; null: engines do not report what tells it.")
     ] = None
+    lead_time_starts: Annotated[
+        NonNegativeInt, _field("Starts of replicas that the lead time was learned from; 0: it is the declared one.")
+    ] = 0
     v: FormatVersion = 1
 
 

@@ -74,7 +74,10 @@ def _folder() -> Path | None:
         if b"@compiled" in source:
             digest.update(source)
     source_cache, folder_name = here / "__pycache__", f"harmony-{digest.hexdigest()}"
-    places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [source_cache, Path.home() / ".cache"]
+    places = [Path(_config.CACHE_DIR)] if _config.CACHE_DIR else [source_cache]
+    if not _config.CACHE_DIR:
+        with contextlib.suppress(RuntimeError):  # a user without a home directory
+            places.append(Path.home() / ".cache")
     for place in places:
         folder = place / folder_name
         with contextlib.suppress(OSError):

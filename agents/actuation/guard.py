@@ -3,8 +3,8 @@
 Commands may come late, twice or out of order. Compare-and-set on (epoch, sequence) means that an older one never wins,
 and comparing the observed replicas with the expected ones means that nobody else's change is overwritten unseen.
 
-    sane ─ newest ─▶ local pin ─ kill switch ─▶ in time ─ nobody else's change ─ clocks agree ─▶ rate caps ─▶ apply
-                     └ wins over all that follows; a pin in the log ("reason": "pin") passes all but "in time"
+    sane ─ epoch ─ newest ─▶ local pin ─ kill switch ─▶ in time ─ nobody else's change ─ clocks agree ─▶ caps ─▶ apply
+                             └ wins over all that follows; a pin in the log ("reason": "pin") passes all but "in time"
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ Reason = Literal[
     "limited",
     "pinned",
     "expired",
+    "epoch_jump",
     "superseded",
     "conflict",
     "changed_by_others",
@@ -168,6 +169,9 @@ class ApplyGuard:
         caps: on the rate of change.
         max_ahead_ms: a command issued further ahead of the actuator's clock may only scale up, for one of the two
             clocks is wrong and its expiry cannot be judged; None = not checked.
+        epoch: that is declared. Epochs move by one: a command beyond both the declared epoch and the one after the
+            newest known is refused, for it would make all commands that follow older ones. The first command of a
+            fleet is taken as it comes.
     """
 
     def __init__(
@@ -177,9 +181,11 @@ class ApplyGuard:
         *,
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
         max_ahead_ms: int | None = None,
+        epoch: int = 0,
     ) -> None:
         self._max_replicas = max_replicas
         self._max_ahead_ms = max_ahead_ms
+        self._epoch = epoch
         self._caps = caps
         self._leases: dict[str, Lease] = dict(leases or {})
         self._window = ChangeWindow(caps)
@@ -211,6 +217,8 @@ class ApplyGuard:
         """
         if not self.sane(command):
             return Verdict(accepted=False, reason="not_sane")
+        if self.is_epoch_jump(command):
+            return Verdict(accepted=False, reason="epoch_jump")
         before = self._leases.get(command.workload)
         refusal = _out_of_order(command, before)
         if refusal is not None:
@@ -293,10 +301,11 @@ class ApplyGuard:
         *,
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
         max_ahead_ms: int | None = None,
+        epoch: int = 0,
     ) -> ApplyGuard:
         """Raises msgspec.MsgspecError when the bytes are not a snapshot; refuse to act then."""
         stored = msgspec.json.decode(snapshot, type=Snapshot)
-        guard = cls(max_replicas, stored.leases, caps=caps, max_ahead_ms=max_ahead_ms)
+        guard = cls(max_replicas, stored.leases, caps=caps, max_ahead_ms=max_ahead_ms, epoch=epoch)
         guard._window = ChangeWindow(caps, stored.changes)
         guard._overrides = stored.words
         return guard
@@ -322,6 +331,17 @@ class ApplyGuard:
         if any(type(n) is not int or n < 0 for n in numbers):
             return False
         return command.replicas <= self._max_replicas and command.issued_ts_ms < command.valid_until_ts_ms
+
+    @property
+    def max_epoch(self) -> int | None:
+        """The highest epoch that a command may have; None before the first command."""
+        newest = max((lease.epoch for lease in self._leases.values()), default=None)
+        return None if newest is None else max(newest + 1, self._epoch)
+
+    def is_epoch_jump(self, command: Command) -> bool:
+        """Whether the command's epoch is neither declared nor the next one."""
+        limit = self.max_epoch
+        return limit is not None and command.epoch > limit
 
 
 def _out_of_order(command: Command, newest: Lease | None) -> Reason | None:

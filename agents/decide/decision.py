@@ -137,6 +137,7 @@ def _decision(last: LastCommand | None, situation: Situation, guarded: Guarded |
         fingerprint=fingerprint,
         command_id=lease_id,
         work=plan.work,
+        lead_time_starts=plan.lead_time_starts,
     )
 
 

@@ -208,6 +208,7 @@ class RowPlanner:
             promises=promise_capacities(state.spec, state.capacity, result.proposed, result.peak),
             work=_work_view(state.law, result.heavier_ratio),
             lead_time_s=result.lead_time_s,
+            lead_time_starts=state.lead.num_starts,
             p_needed=result.p_needed,
             slo_class=result.slo_class,
             classes=result.classes,

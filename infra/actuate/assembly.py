@@ -80,11 +80,12 @@ def controller_of(
         HarmonyError: another process has the memory, or it is damaged.
     """
     ahead_ms = None if isinstance(clock, LogClock) else MAX_AHEAD_MS
+    epoch = chosen.settings.policy.epoch
     with ExitStack() as stack:
-        store, guard = None, ApplyGuard(chosen.max_replicas, caps=chosen.caps, max_ahead_ms=ahead_ms)
+        store, guard = None, ApplyGuard(chosen.max_replicas, caps=chosen.caps, max_ahead_ms=ahead_ms, epoch=epoch)
         if not dry_run:
             store = stack.enter_context(Store(chosen.settings.state_dir / "actuate" / chosen.name))
-            guard = store.guard(chosen.max_replicas, chosen.caps, ahead_ms)
+            guard = store.guard(chosen.max_replicas, chosen.caps, ahead_ms, epoch)
         controller = CommandController(
             actuator,
             guard,

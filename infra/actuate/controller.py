@@ -80,7 +80,8 @@ class CommandController:
 
     def admit(self, command: Command) -> None:
         """Note a command before its turn, so that an older one under way ends."""
-        if self._refusal(command) is None and self.guard.sane(command):
+        is_possible = self.guard.sane(command) and not self.guard.is_epoch_jump(command)
+        if is_possible and self._refusal(command) is None:
             place = command.epoch, command.sequence
             self._newest[command.workload] = max(place, self._newest.get(command.workload, place))
 
@@ -163,7 +164,8 @@ class CommandController:
         if verdict.reason == "pinned":
             await self._apply_pin(workload)
         if verdict.reason == "pinned" or verdict.replicas is None:
-            return self._event(command, _status(verdict), verdict.reason, observed, None)
+            detail = self._jump_text(command) if verdict.reason == "epoch_jump" else ""
+            return self._event(command, _status(verdict), verdict.reason, observed, None, detail)
         self.save()
         place = command.epoch, command.sequence
         change = ReplicaChange(
@@ -188,6 +190,13 @@ class CommandController:
         if self._dry_run:
             self.guard.not_applied(workload)
         return self._event(command, self._actuator.done, verdict.reason, observed, verdict.replicas, detail)
+
+    def _jump_text(self, command: Command) -> str:
+        return (
+            f"its epoch is {command.epoch}, at most {self.guard.max_epoch} can be next: `harmony state reset` raises "
+            f"it by one. If it was raised while this actuator was away, set advanced.planning.epoch to {command.epoch} "
+            "in its settings and start it again; else see who writes commands"
+        )
 
     def _still_wanted(self, command: Command) -> bool:
         self.refresh_overrides()

@@ -183,7 +183,8 @@ def _table(lines: Iterable[str], live: bool, started_ms: int) -> Iterator[list[P
     if table.num_repeated:
         say(f"{table.num_repeated} rows repeat a device and an instant with other values: the last one counts.")
     if table.num_unreadable:
-        say(f"{table.num_unreadable} cells hold no number and are missing: {table.first_unreadable}.")
+        remedy = "; write decimals with a point" if "," in table.first_unreadable else ""
+        say(f"{table.num_unreadable} cells hold no number and are missing: {table.first_unreadable}{remedy}.")
 
 
 def _portions(rows: Iterable[list[Point]], size: int) -> Iterator[list[Point]]:

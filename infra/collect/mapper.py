@@ -73,7 +73,8 @@ class RawFold:
             box.add(record, DeadLetter(error.code, detail), published_before=False)
             return
         self.points += len(raw.points)
-        self.passed_over.update(raw.passed_over)
+        if raw.passed_over:
+            self.passed_over.update(raw.passed_over)
         for point in raw.points:
             self._assembler.add(point, now_s, (topic, partition), record.offset)
 

@@ -21,17 +21,33 @@ from infra.console.errors import HarmonyError
 def _xdg(variable: str, fallback: str) -> Path:
     # The XDG rules: a relative path in the variable counts as unset.
     value = os.environ.get(variable, "")
-    root = Path(value) if value and Path(value).is_absolute() else Path.home() / fallback
-    return root / "harmony"
+    if value and Path(value).is_absolute():
+        return Path(value) / "harmony"
+    try:
+        return Path.home() / fallback / "harmony"
+    except RuntimeError:  # as under a user id that a container made up
+        raise HarmonyError(
+            f"This user (id {os.getuid()}) has no home directory: HOME is not set, and there is no entry in "
+            "/etc/passwd. Set HOME to a directory that it may write, or XDG_CACHE_HOME and XDG_STATE_HOME.",
+            2,
+        ) from None
 
 
 def cache_home() -> Path:
-    """`$XDG_CACHE_HOME/harmony`, else `~/.cache/harmony`."""
+    """`$XDG_CACHE_HOME/harmony`, else `~/.cache/harmony`.
+
+    Raises:
+        HarmonyError: there is neither, nor a home directory (exit code 2).
+    """
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
 def state_home() -> Path:
-    """`$XDG_STATE_HOME/harmony`, else `~/.local/state/harmony`."""
+    """`$XDG_STATE_HOME/harmony`, else `~/.local/state/harmony`.
+
+    Raises:
+        HarmonyError: there is neither, nor a home directory (exit code 2).
+    """
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 

@@ -68,12 +68,13 @@ _FEW = 14
 
 
 def most_alike(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
-    """The candidate that is most like a word, at least by `cutoff` of difflib; "" for none.
+    """The candidate that is most like a word, at least by `cutoff` of difflib, in whatever case; "" for none.
 
-    >>> most_alike("repicas", ["mode", "replicas"]), most_alike("x", ["mode"])
-    ('replicas', '')
+    >>> most_alike("repicas", ["mode", "replicas"]), most_alike("MODE", ["mode"]), most_alike("x", ["mode"])
+    ('replicas', 'mode', '')
     """
-    return next(iter(difflib.get_close_matches(word, list(candidates), n=1, cutoff=cutoff)), "")
+    folded = {candidate.casefold(): candidate for candidate in candidates}
+    return next((folded[c] for c in difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)), "")
 
 
 def nearest(word: str, candidates: Collection[str]) -> str:

@@ -139,7 +139,6 @@ def accelerated_session(
     home = state_dir / "run"
     with ExitStack() as stack:
         shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True, exist_ok=True)
         fresh = options.brokers is None and options.data_dir is None
         prefix = "harmony." if fresh else f"harmony-run-{int(time())}."
         topics = Topics(prefix, _PARTITIONS, _PAGES_RETENTION_BYTES)

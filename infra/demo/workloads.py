@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
+from infra.console.errors import HarmonyError
 from infra.console.options import say
 from infra.settings.load import file_content
 from infra.simulator.arrivals import Arrivals, ArrivalSource, GeneratedLoad, LoadShape, TokenShape, Trace
@@ -264,10 +265,19 @@ def write_settings(
     topics: Topics,
     process: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write them where workers, and nobody else, can read them; `process` are sections of `advanced` to add."""
+    """Write them where workers, and nobody else, can read them; `process` are sections of `advanced` to add.
+
+    Raises:
+        HarmonyError: the file cannot be written.
+    """
     settings = settings_of(policy, stream, topics)
     for name, keys in (process or {}).items():
         settings["advanced"][name] = {**settings["advanced"].get(name, {}), **keys}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(_HEADER + yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(_HEADER + yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise HarmonyError(
+            f"Cannot write {path}: {error.strerror}. Choose another directory with HARMONY_STATE_DIR."
+        ) from error

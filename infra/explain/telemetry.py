@@ -77,4 +77,4 @@ def _nearest_of(name: str, absent: frozenset[str], cutoff: float) -> str:
 
 @lru_cache(maxsize=1024)
 def _likeness(name: str, known: tuple[str, ...]) -> float:
-    return max((difflib.SequenceMatcher(None, name, other).ratio() for other in known), default=0.0)
+    return max((difflib.SequenceMatcher(None, name.casefold(), other).ratio() for other in known), default=0.0)

@@ -329,7 +329,9 @@ def _evidence(d: Decision) -> list[str]:
         lines += work_lines(d)
     lines += promise_lines(d)
     if d.lead_time_s is not None:
-        lines.append(f"a new replica serves after {_quantiles(d.lead_time_s)} s")
+        starts = d.lead_time_starts
+        origin = f"learned from {starts} start{'s' if starts != 1 else ''}" if starts else "as declared, no start yet"
+        lines.append(f"a new replica serves after {_quantiles(d.lead_time_s)} s ({origin})")
     rate = "not observed" if d.inputs.arrival_rate is None else f"{d.inputs.arrival_rate:.4g} req/s"
     age = "unknown" if d.inputs.oldest_age_ms is None else f"{d.inputs.oldest_age_ms / 1000:.1f} s"
     lines.append(f"load {rate}, oldest source {age} old, {d.inputs.coverage_ratio:.0%} of the sources heard")

@@ -28,6 +28,15 @@ _PORT = re.compile(r"Address already in use|Failed to bind|BindException", re.IG
 _ERROR_LINE = re.compile(r"(?:ERROR|FATAL|Exception|Error:)")
 
 
+def java_environment() -> dict[str, str]:
+    """This process's environment, in which Java reads paths as this process writes them.
+
+    Under LC_ALL=POSIX Python writes UTF-8 all the same (PEP 540), and Java would read ASCII.
+    """
+    is_utf8 = sys.getfilesystemencoding().lower() == "utf-8"
+    return {**os.environ, "LC_ALL": "C.UTF-8"} if is_utf8 else dict(os.environ)
+
+
 def port_conflict(port: int) -> str:
     return (
         f"Port {port} on 127.0.0.1 is in use by another program. Choose another port, or use the broker that runs "
@@ -52,6 +61,11 @@ def explain(text: str, data_dir: Path, log: Path, port: int | None) -> str:
         return "The Java on PATH is too old for Kafka. Put Java 17 or newer on PATH, or take it off PATH."
     if "Permission denied" in text or "AccessDeniedException" in text:
         return f"Kafka may not write to {data_dir}. Give this user the right to, or choose another with --data-dir."
+    if "ClassNotFoundException" in text or "Could not find or load main class" in text:
+        return (
+            "Java does not find Kafka's jars, as where the locale has no UTF-8 and a path has other letters than "
+            f"ASCII. Set LC_ALL=C.UTF-8, or XDG_CACHE_HOME to a plain path; see {log}."
+        )
     if re.search(r"meta\.properties|InconsistentClusterId|metadata\.version|corrupt", text, re.IGNORECASE):
         return (
             f"Kafka cannot use the data in {data_dir}: {_last_error(text)}. Move that directory away to start afresh, "
@@ -377,6 +391,7 @@ class EmbeddedKafka:
             text=True,
             stdin=subprocess.DEVNULL,
             cwd=directory.path,
+            env=java_environment(),
         )
         if done.returncode != 0:
             with directory.log.open("a") as log:
@@ -393,6 +408,7 @@ class EmbeddedKafka:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._directory.path,
+                env=java_environment(),
                 # Ctrl-C must reach us first, so that workers stop before the broker does.
                 start_new_session=True,
                 pass_fds=(self._directory.lock_fd,),

@@ -307,6 +307,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("acting", "gauge", "1 where decisions are commanded (mode act), 0 in observe.", (_WORKLOAD,)),
     Metric(
+        "web_connections_dropped_total",
+        "counter",
+        "Connections to the web port closed: too many of one address or in all, no open files, or a malformed request.",
+        (Label("reason", ("peer", "all", "files", "malformed")),),
+    ),
+    Metric(
         "workload_gauges_dropped_total",
         "counter",
         "Per-workload gauge updates dropped because the cap on series was reached.",

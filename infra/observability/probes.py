@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 
 from infra.console.errors import HarmonyError
+from infra.observability.connections import ConnectionLimits, Listener, Reason, runner_of, server_of
 from infra.observability.health import Health, HealthSnapshot
 from infra.settings.schema import WorkerSection
 
@@ -106,6 +107,8 @@ class ProbeServer:
         tls: speak TLS; where it asks for clients' certificates, one of them does for the token.
         clock: the monotonic clock that the heartbeats use, in seconds.
         parts: what else is served here (the page); each adds its routes.
+        limits: of connections; None = those of this process.
+        on_drop: hears of each connection that was closed for another, or for a malformed request, and why.
 
     Raises:
         HarmonyError: the address is not loopback, there is no token, and clients need no certificate.
@@ -122,6 +125,8 @@ class ProbeServer:
         tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = monotonic,
         parts: Sequence[Callable[[web.Application], None]] = (),
+        limits: ConnectionLimits | None = None,
+        on_drop: Callable[[Reason], None] = lambda _: None,
     ) -> None:
         check_closed(host, port, token, tls)
         self._mutual = _is_mutual(tls)
@@ -133,7 +138,9 @@ class ProbeServer:
         self._token = token or None
         self._clock = clock
         self._parts = tuple(parts)
+        self._limits, self._on_drop = limits, on_drop
         self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
 
     @property
     def url(self) -> str:
@@ -158,19 +165,21 @@ class ProbeServer:
             app.router.add_get(path, handler, allow_head=False)
         for add_to in self._parts:
             add_to(app)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = runner_of(app, self._on_drop, shutdown_timeout=1.0)
         await runner.setup()
+        listener = Listener(server_of(runner), tls=self._tls, limits=self._limits, on_drop=self._on_drop)
         try:
-            await web.TCPSite(runner, self.host, self.port, ssl_context=self._tls).start()
+            _, self.port = await listener.start(self.host, self.port)
         except OSError as error:
             await runner.cleanup()
             raise HarmonyError(_why_not_bound(self.host, self.port, error)) from error
-        self._runner = runner
-        self.port = int(runner.addresses[0][1])
+        self._runner, self._listener = runner, listener
 
     async def stop(self) -> None:
         """Stop serving; may be called twice."""
         runner, self._runner = self._runner, None
+        if self._listener is not None:
+            await self._listener.stop()
         if runner is not None:
             await runner.cleanup()
 

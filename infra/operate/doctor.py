@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from time import time
 from typing import Literal
 
@@ -289,8 +290,11 @@ def examine(settings: Settings, brokers: str | None) -> Iterator[Finding]:
     yield _python()
     yield _java()
     yield _jars()
-    yield _disk("state disk", settings.state_dir, MIN_FREE_BYTES)
-    yield _disk("cache disk", jar_cache(), _CACHE_BYTES)
+    yield _disk("state disk", settings.state_dir, MIN_FREE_BYTES, "HARMONY_STATE_DIR")
+    # It holds what the embedded Kafka needs, and may be read-only where all is there.
+    is_needed = not settings.brokers and damaged_or_missing(read_pins(), jar_cache())
+    cache_bytes = _CACHE_BYTES if is_needed else 0
+    yield _disk("cache disk", jar_cache(), cache_bytes, "XDG_CACHE_HOME")
     yield _web_port(settings)
     yield from _web_access(settings)
     yield _gpu()
@@ -331,13 +335,23 @@ def _jars() -> Finding:
     )
 
 
-def _disk(check: str, path: Path, needed: int) -> Finding:
+def _disk(check: str, path: Path, needed: int, variable: str) -> Finding:
+    remedy = f"choose another with {variable}"
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     try:
         free = shutil.disk_usage(existing).free
     except OSError as error:
-        return Finding(check, "fail", f"{path}: {error.strerror}", "choose another with HARMONY_STATE_DIR")
+        return Finding(check, "fail", f"{path}: {error.strerror}", remedy)
     detail = f"{free / 1e9:.1f} GB free at {existing}"
+    try:
+        if needed:
+            # Rights alone do not tell: a mount may be read-only. The file has no name and leaves nothing.
+            with TemporaryFile(dir=existing):
+                pass
+    except OSError as error:
+        return Finding(
+            check, "fail", f"{existing} cannot be written: {error.strerror}", f"make it writable, or {remedy}"
+        )
     if free >= needed:
         return Finding(check, "ok", detail)
     return Finding(check, "fail", detail, f"free at least {needed >> 20} MB there")

@@ -100,7 +100,10 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, path: Path) -> Path:
         check_text(str(path))
-        return path.expanduser().absolute()
+        try:
+            return path.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError(f"{str(path)!r}: this user has no home directory; give the whole path") from None
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

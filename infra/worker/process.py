@@ -41,7 +41,10 @@ from streams.runtime.ticker import Ticker
 # Faust's worker with tasks that must not wait for the state to be restored.
 
 
-_PATIENCE_S: Final = 5.0
+# An orderly end takes less than five seconds in all.
+_PATIENCE_S: Final = 3.0
+_TASKS_END_S: Final = 2.0
+_GOODBYE_S: Final = 0.05
 
 early_worker_log = structlog.get_logger(__name__)
 
@@ -78,6 +81,18 @@ class EarlyWorker(faust.Worker):
             timer.daemon = True
             timer.start()
         await super()._stop_on_signal(signal)
+
+    def _gather_all(self) -> None:
+        # Page and watchdog run until they are cancelled. The library would wait a second for them to end first.
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=_TASKS_END_S))
+
+    async def _sentinel_task(self) -> None:
+        # Connections that were closed a moment ago say goodbye; the library gives them a second.
+        await asyncio.sleep(_GOODBYE_S)
 
     @staticmethod
     async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
@@ -226,6 +241,7 @@ class WorkerProcess:
                 token=options.metrics_token,
                 tls=web_tls(settings.worker),
                 parts=(page.add_to,),
+                on_drop=lambda reason: self.meter.count("web_connections_dropped_total", reason=reason),
             )
             await server.start()
         except HarmonyError as error:

@@ -1,10 +1,15 @@
 """How long a replica takes from command to serving, learned from starts.
 
-Log lead time is normal with unknown mean and variance under a normal-inverse-gamma prior, so the predictive
-distribution of the next replica is a Student t in log time. The prior is the operator's figure. Its weight halves with
-every two starts, because a wrong figure would widen the distribution for a hundred of them (a discounted prior:
-J. Ibrahim and M. Chen, "Power prior distributions", Statistical Science 15, 2000). The prior of the spread counts for
-longer, so that one slow start is no law. The functions are pure: float64 arithmetic, no clock.
+The next start is one of those that were seen, or a new one: the predictive of a Dirichlet process (T. Ferguson, "A
+Bayesian analysis of some nonparametric problems", Annals of Statistics 1, 1973). So cold and warm starts stay two
+kinds, whether or not anybody tells them apart. A plan reads a Student t in log time: the one with the median and the
+95th percentile of that predictive, because what waits for a replica waits for the slow ones.
+
+A new start is log-normal with unknown mean and variance under a normal-inverse-gamma prior, which is a Student t in log
+time. The prior is the operator's figure. Its weight halves with every two starts, because a wrong figure would widen
+the distribution for a hundred of them (a discounted prior: J. Ibrahim and M. Chen, "Power prior distributions",
+Statistical Science 15, 2000). The prior of the spread counts for longer, so that one slow start is no law. The
+functions are pure: float64 arithmetic, no clock.
 
 Source: A. Gelman et al., "Bayesian data analysis", chapter 3, for the normal-inverse-gamma predictive.
 """
@@ -34,6 +39,13 @@ _MAX_LOG_JUMP: Final = 2.5
 _MAX_FIRST_LOG_JUMP: Final = 4.0
 _NUM_FIRST_STARTS: Final = 4
 _SHORTEST_S: Final = 1e-3
+_CONCENTRATION: Final = 12.0  # starts' worth of weight of a new kind: one slow start of twenty is no law, two are
+_MAX_SEEN: Final = 60  # starts that are remembered one by one
+# Where a predictive is evaluated: around each start, in widths of its kernel, and over the whole log-normal.
+_AROUND: Final = np.array([-4.0, -1.0, 0.0, 1.0, 4.0])
+_LEVELS_OF_NEW: Final = np.concatenate((np.arange(0.02, 0.98, 0.02), [0.985, 0.99, 0.995, 0.999]))
+_MEDIAN, _HIGH = 0.5, 0.95
+_LOGISTIC_SCALE: Final = math.sqrt(3.0) / math.pi  # of a logistic with a standard deviation of one
 
 
 @lru_cache(maxsize=256)
@@ -62,7 +74,7 @@ class LeadTimePosterior:
         ValueError: it is not a positive number.
     """
 
-    __slots__ = ("_count", "_declared_log", "_mean", "_num_starts", "_squares")
+    __slots__ = ("_count", "_declared_log", "_mean", "_num_starts", "_seen", "_squares", "_student")
 
     def __init__(self, declared_s: float) -> None:
         if not (math.isfinite(declared_s) and declared_s > 0):
@@ -71,6 +83,8 @@ class LeadTimePosterior:
         # Of the starts' logs: how many count, their mean, their sum of squared deviations from it.
         self._count = self._mean = self._squares = 0.0
         self._num_starts = 0
+        self._seen: list[float] = []  # logs of the newest starts
+        self._student: tuple[float, float, float] | None = None  # None = to be calculated
 
     @property
     def num_starts(self) -> int:
@@ -93,6 +107,8 @@ class LeadTimePosterior:
         self._squares += self._count / (self._count + 1.0) * gap * gap
         self._count += 1.0
         self._num_starts += 1
+        self._seen = [*self._seen, log][-_MAX_SEEN:]
+        self._student = None
         return True
 
     def quantile(self, level: float) -> float:
@@ -104,7 +120,17 @@ class LeadTimePosterior:
         return _quantiles(*self.student(), levels)
 
     def student(self) -> tuple[float, float, float]:
-        """Location, scale and degrees of freedom of the Student t that the log of the next lead time follows."""
+        """Location, scale and degrees of freedom of the Student t by which the log of the next lead time is planned.
+
+        Its median and 95th percentile are those of the starts that were seen and of the log-normal beside them.
+        """
+        if self._student is None:
+            width = max(_PRIOR_SIGMA * math.exp2(-self._num_starts / _SPREAD_HALF_LIFE), _MIN_SIGMA)
+            self._student = _matched(*self.log_normal(), tuple(self._seen), width)
+        return self._student
+
+    def log_normal(self) -> tuple[float, float, float]:
+        """The Student t of a log-normal lead time: location, scale and degrees of freedom of its log."""
         prior = _PRIOR_COUNT * math.exp2(-self._num_starts / _PRIOR_HALF_LIFE)
         weight, gap = math.exp2(-self._num_starts / _SPREAD_HALF_LIFE), self._mean - self._declared_log
         count = prior + self._count
@@ -123,11 +149,12 @@ class LeadTimePosterior:
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` gives back the same bits."""
         return {
-            "v": 2,
+            "v": 3,
             "count": self._count,
             "mean": self._mean,
             "squares": self._squares,
             "num_starts": self._num_starts,
+            "seen": list(self._seen),
         }
 
     @classmethod
@@ -138,8 +165,8 @@ class LeadTimePosterior:
             ValueError: the snapshot is of another version.
         """
         version = state.get("v")
-        if version not in (1, 2):
-            raise ValueError(f"lead time snapshot has version {version!r}, this program reads 2")
+        if version not in (1, 2, 3):
+            raise ValueError(f"lead time snapshot has version {version!r}, this program reads 3")
         if version == 1:
             state = _starts_of_version_1(state)
         posterior = cls(declared_s)
@@ -147,6 +174,8 @@ class LeadTimePosterior:
         posterior._mean = state["mean"]
         posterior._squares = state["squares"]
         posterior._num_starts = state["num_starts"]
+        # Older versions have the sums of their starts alone.
+        posterior._seen = list(state.get("seen", ()))
         return posterior
 
 
@@ -162,6 +191,30 @@ def _starts_of_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
     prior_scale = 2.0 * 0.2**2 * prior / 4.0 + 0.5 * prior * (count - prior) / count * (starts_mean - declared) ** 2
     squares = max(2.0 * (state["scale"] - prior_scale), 0.0)
     return {"count": count - prior, "mean": starts_mean, "squares": squares, "num_starts": num_starts}
+
+
+@lru_cache(256)
+def _matched(
+    location: float, scale: float, freedom: float, seen: tuple[float, ...], width: float
+) -> tuple[float, float, float]:
+    """The Student t with the median and the 95th percentile of a mixture.
+
+    Args:
+        location, scale, freedom: of the Student t of a new start, which weighs `_CONCENTRATION` starts.
+        seen: logs of starts, each with the weight of one.
+        width: standard deviation of the kernel around each of them.
+    """
+    if not seen:
+        return location, scale, freedom
+    probability, value = student_table(freedom)
+    starts = np.array(seen)
+    of_new = location + scale * np.interp(_LEVELS_OF_NEW, probability, value)
+    logs = np.unique(np.concatenate((of_new, (starts[:, None] + width * _AROUND).ravel())))
+    far = np.clip((logs[:, None] - starts) / (width * _LOGISTIC_SCALE), -40.0, 40.0)
+    of_seen = (1.0 / (1.0 + np.exp(-far))).sum(axis=1)
+    below = _CONCENTRATION * np.interp((logs - location) / scale, value, probability) + of_seen
+    median, high = np.interp((_MEDIAN, _HIGH), below / (_CONCENTRATION + len(seen)), logs)
+    return float(median), float((high - median) / np.interp(_HIGH, probability, value)), freedom
 
 
 @lru_cache(1 << 14)

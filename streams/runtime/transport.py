@@ -52,12 +52,22 @@ from faust.types.tuples import TP, ConsumerMessage
 
 from streams.log import LogRecord
 from streams.runtime.transactions import LogEnd, Place
+from streams.runtime.unpacked import unpacks_beyond
 
 # Records with header names that are not UTF-8. Brokers accept them, but aiokafka raises at the first one, after every
 # restart again. One such record of any publisher would end all workers. HARMONY reads no header of telemetry, so such
 # a record is read without its headers.
+#
+# Batches that unpack to more than a worker has memory. Kafka bounds a batch by its compressed size. Such a batch is not
+# unpacked: one record stands for it, too large to be accepted, that says so. It is refused and counted like any other.
 
 
+# Twice the largest record of HARMONY's own. A batch of telemetry has at most 128 KiB, compressed.
+MAX_UNPACKED_BYTES: Final = 64 << 20
+# More than any limit of records, and than dead letters keep: of these the beginning is kept.
+_OVERSIZE_BYTES: Final = (256 << 10) + 1
+_BATCH_HEADER_BYTES: Final = 61  # of message format 2
+_NAME_OF_CODEC: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
 _BEFORE_LENGTH_COUNTS: Final = 12
@@ -104,6 +114,10 @@ class _ReadableBatch:
         return next(self._batch)
 
     def __iter__(self) -> Iterator[Any]:
+        packed = self._data[_BATCH_HEADER_BYTES:]
+        if unpacks_beyond(self._batch.compression_type, packed, MAX_UNPACKED_BYTES):
+            yield _stand_in(self._data)
+            return
         record = None
         try:
             for record in self._batch:
@@ -111,6 +125,17 @@ class _ReadableBatch:
         except (UnicodeDecodeError, CorruptRecordException):  # the library's Python version raises the latter
             last_offset = -1 if record is None else record.offset
             yield from (record for record in _records_without_headers(self._data) if record.offset > last_offset)
+
+
+def _stand_in(data: memoryview) -> Any:
+    """The record that stands for all of a batch."""
+    batch = _library._DefaultRecordBatchPy(data)
+    text = (
+        f"{batch._num_records} records from offset {batch.base_offset} on, {len(data)} bytes of "
+        f"{_NAME_OF_CODEC[batch.compression_type]}, were not unpacked: they hold more than {MAX_UNPACKED_BYTES} bytes"
+    )
+    value = text.encode().ljust(_OVERSIZE_BYTES)
+    return _library._DefaultRecordPy(batch.base_offset, batch.max_timestamp, batch.timestamp_type, None, value, [])
 
 
 def _records_without_headers(data: memoryview) -> Iterator[Any]:
@@ -138,8 +163,8 @@ def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (bytes(buffer[at : at + size]), at + size)
 
 
-# Time limit for stopping a Kafka client.
-STOP_LIMIT_S = 5.0
+# Time limit for stopping a Kafka client: a worker ends within five seconds.
+STOP_LIMIT_S = 2.0
 
 
 async def stop_in_time(stopping: Awaitable[None], limit_s: float = STOP_LIMIT_S) -> None:

@@ -47,3 +47,9 @@ def test_a_statement_needs_a_subject_and_a_question_does_not() -> None:
 
 def test_words_are_found_in_tables_and_headings() -> None:
     assert len(problems("# The log tells\n\n| a worker knows |\n")) == 2
+
+
+def test_no_page_holds_the_marks_of_a_merge() -> None:
+    for page in pages():
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert not [n for n, line in enumerate(lines, 1) if line.startswith(("<<<<<<< ", ">>>>>>> "))], page

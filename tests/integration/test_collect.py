@@ -185,7 +185,7 @@ def test_a_killed_mapper_loses_nothing(place: Place) -> None:
     published = sum(len(r.samples) for r in records if isinstance(r, SampleRecord))
     print(f"{len(sent)} scrapes of {len(samples())} records each; {published} readings in {len(records)} records")
     assert sorted(ts for _, _, ts in found) == sent
-    assert {len(values) for values in found.values()} == {7}
+    assert {len(values) for values in found.values()} == {8}
     assert committed(place) == {p: end(place, p) for p in range(PARTITIONS)}
 
 

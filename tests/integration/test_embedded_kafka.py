@@ -19,6 +19,7 @@ from infra.console.errors import HarmonyError
 from infra.console.host import FIRST_PORT, LAST_PORT, free_port, is_free
 from infra.kafka.admin import create_topics
 from infra.kafka.embedded import EmbeddedKafka
+from infra.kafka.jars import jar_cache
 from streams.topics import TopicSpec
 
 OWNER = """
@@ -35,6 +36,7 @@ if sys.argv[2:] == ["fork"]:
         sys.stdin.read(); os._exit(0)
 sys.stdin.read()
 """
+_THE_USERS = "import os, infra.kafka.embedded as own; own.java_environment = lambda: dict(os.environ)"
 
 
 def spec(name: str) -> TopicSpec:
@@ -229,3 +231,25 @@ def test_interrupted_format_is_done_again(tmp_path: Path) -> None:
     with EmbeddedKafka(data_dir, quiet=True) as kafka:
         assert kafka.running
     assert not (data_dir / "logs.unfinished").exists()
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["as started", "in the locale of the user"])
+def test_paths_of_any_letters_in_a_locale_without_them(tmp_path: Path, ours: bool) -> None:
+    cache = tmp_path / "größe-平"
+    cache.mkdir()
+    (cache / "harmony").symlink_to(jar_cache().parent, target_is_directory=True)
+    script = OWNER if ours else OWNER.replace("kafka = ", f"{_THE_USERS}\nkafka = ", 1)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script, str(cache / "data")],
+        env=os.environ | {"LC_ALL": "POSIX", "XDG_CACHE_HOME": str(cache)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert owner.stdout is not None
+    bootstrap = owner.stdout.readline().strip()
+    if ours:
+        create_topics(bootstrap, [spec("t")])
+        produce(bootstrap, "t", b"v")
+        assert consume(bootstrap, "t", 1) == [b"v"]
+    _, error = owner.communicate(timeout=60)
+    if not ours:
+        assert "Set LC_ALL=C.UTF-8, or XDG_CACHE_HOME to a plain path" in error

@@ -72,6 +72,13 @@ def newer_epoch_begins_its_own_sequence(b: Bench) -> None:
 
 
 @case
+def epoch_jump_deafens_nobody(b: Bench) -> None:
+    b.start()
+    b.deliver(b.command(1, 6), b.command(1, 9, expected=6, epoch=2**31), b.command(2, 4, expected=6))
+    b.expect(4, "a command after a forged one of a far epoch")
+
+
+@case
 def run_out_is_refused(b: Bench) -> None:
     b.start()
     late, last = b.command(1, 9), b.command(2, 5, valid_until_ts_ms=START_MS + LEASE_MS + 1)

@@ -38,6 +38,7 @@ class RandomHistory:
         self._obeyed: set[tuple[str, tuple[int, int]]] = set()
         self._lost: list[tuple[int, str, int]] = []
         self._sequence, self._epoch = 0, 1
+        self._delivered_epoch = 0
         self._log: list[str] = []
 
     def step(self) -> None:
@@ -51,7 +52,8 @@ class RandomHistory:
     def _new(self) -> None:
         workload, rng = self._rng.choice(_WORKLOADS), self._rng
         self._sequence += rng.randint(1, 2)
-        if rng.random() < 0.05:
+        # Of two new epochs in a row, unheard between, the second one would be a jump.
+        if rng.random() < 0.05 and self._delivered_epoch == self._epoch:
             self._epoch, self._sequence = self._epoch + 1, 1
         count = self._b.count(workload)
         expected = count if rng.random() < 0.8 else rng.randint(0, 12)
@@ -120,6 +122,7 @@ class RandomHistory:
             f"{command.expected_current}, {command.reason}, runs out in {command.valid_until_ts_ms - now_ms} ms"
         )
         self._b.deliver(command)
+        self._delivered_epoch = max(self._delivered_epoch, command.epoch)
         after = {w: self._b.count(w) for w in _WORKLOADS}
         for other in _WORKLOADS:
             if other != workload and after[other] != before[other]:

@@ -91,17 +91,20 @@ def _read(reader: Reader, item: dict[str, Any], stamp_ms: int, passed_over: Coun
         raise MalformedError("schema", f"{UNFORESEEN}: {type(error).__name__}: {error}") from error
 
 
+_ADAPTER_KEYS, _TELEGRAF_KEYS = frozenset({"labels", "value", "name"}), frozenset({"fields", "name"})
+# Each format's reader, and what tells it; the first that fits is taken.
+_SHAPES: dict[str, tuple[Any, Callable[[dict[str, Any]], bool]]] = {
+    "otlp_json": (raw_otlp, lambda item: "resourceMetrics" in item),
+    "telegraf": (raw_telegraf, lambda item: "metrics" in item or item.keys() >= _TELEGRAF_KEYS),
+    "prometheus-kafka-adapter": (raw_prometheus_adapter, lambda item: item.keys() >= _ADAPTER_KEYS),
+    "prometheus-api": (raw_prometheus_api, raw_prometheus_api.is_answer),
+    "vector": (raw_vector, lambda item: "metric" in item or raw_vector.is_metric(item)),
+}
+
+
 def _reader(item: dict[str, Any], form: str) -> Reader:
-    readers: dict[str, tuple[Reader, bool]] = {
-        "otlp_json": (raw_otlp.points, "resourceMetrics" in item),
-        "telegraf": (raw_telegraf.points, "metrics" in item or {"fields", "name"} <= item.keys()),
-        "prometheus-kafka-adapter": (raw_prometheus_adapter.points, {"labels", "value", "name"} <= item.keys()),
-        "prometheus-api": (raw_prometheus_api.points, raw_prometheus_api.is_answer(item)),
-        "vector": (raw_vector.points, "metric" in item or raw_vector.is_metric(item)),
-    }
-    if form != "auto":
-        return readers[form][0]
-    for reader, fits in readers.values():
-        if fits:
-            return reader
+    module = _SHAPES[form][0] if form != "auto" else next((m for m, fits in _SHAPES.values() if fits(item)), None)
+    if module is not None:
+        reader: Reader = module.points
+        return reader
     raise MalformedError("schema", f"no known format; the keys are {', '.join(sorted(item)[:8]) or 'none'}")

@@ -18,6 +18,7 @@ _NUMBER = re.compile(
     r"[-+]?(?:(?P<digits>(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)|inf|infinity|nan)", re.ASCII | re.IGNORECASE
 )
 _MOST_CHARS = 80
+_TEXT = {str}
 # What OpenTelemetry calls a resource, under the names by which Prometheus users know it.
 _LABELS = {
     "k8s.namespace.name": "namespace",
@@ -124,6 +125,8 @@ def labels_of(value: Any) -> dict[str, str]:
         return {}
     if not isinstance(value, dict):
         raise MalformedError("schema", "labels or tags are no object")
+    if set(map(type, value.values())) <= _TEXT:
+        return with_aliases(dict(value))
     # Vector writes a tag that stands several times as an array; the last one counts.
     last = {name: v[-1] if isinstance(v, list) and v else v for name, v in value.items()}
     kept = {n: v if type(v) is str else label_text(v) for n, v in last.items() if v is not None and v != []}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -21,6 +22,7 @@ from infra.collect.publisher import RecordPublisher, pack
 from infra.console.errors import HarmonyError
 from infra.console.host import need
 from infra.console.protobuf import message_classes
+from infra.observability.connections import Listener, Reason, runner_of, server_of
 from infra.observability.probes import may_ask
 from streams.topics import Topics
 
@@ -103,6 +105,7 @@ PATH = "/api/v1/write"
 _CONTENT_TYPE = "application/x-protobuf"
 _NO_TOKEN = (401, "a bearer token is needed")
 _FLUSH_S = 0.25
+_TELL_EVERY_S = 60.0
 
 
 class RemoteWriteServer:
@@ -131,6 +134,8 @@ class RemoteWriteServer:
         self._host, self._port, self._say, self._token = host, port, say, token
         self.requests = self.refused = self.records = self.lost = 0
         self._failing = False
+        self._drops: Counter[Reason] = Counter()
+        self._told_s = float("-inf")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop, then publish what is left.
@@ -140,22 +145,24 @@ class RemoteWriteServer:
         """
         app = web.Application(client_max_size=MOST_COMPRESSED_BYTES)
         app.router.add_post(PATH, self._write)
-        runner = web.AppRunner(app, access_log=None)
+        runner = runner_of(app, self._dropped)
         await runner.setup()
+        listener = Listener(server_of(runner), on_drop=self._dropped)
         try:
             try:
-                await web.TCPSite(runner, self._host, self._port).start()
+                host, port = await listener.start(self._host, self._port)
             except OSError as error:
                 raise HarmonyError(
                     f"Cannot listen on {self._host}:{self._port}: {error.strerror or error}. Choose another --listen."
                 ) from error
-            host, port = runner.addresses[0][:2]
             self._say(f"remote_write: url: http://{host}:{port}{PATH}")
             while not stop.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), _FLUSH_S)
+                self._tell_drops()
                 await self._publish(everything=False)
         finally:
+            await listener.stop()
             await runner.cleanup()
             await self._publish(everything=True)
 
@@ -180,6 +187,22 @@ class RemoteWriteServer:
     def _refusal(self, status: int, reason: str) -> web.Response:
         self.refused += 1
         return web.Response(status=status, text=f"{reason}\n")
+
+    def _dropped(self, reason: Reason) -> None:
+        self._drops[reason] += 1
+
+    def _tell_drops(self) -> None:
+        """At most once a minute, however many there are."""
+        if not self._drops or monotonic() - self._told_s < _TELL_EVERY_S:
+            return
+        self._told_s, malformed = monotonic(), self._drops.pop("malformed", 0)
+        if malformed:
+            self.refused += malformed
+            self._say(f"{malformed} requests were no HTTP and were refused: something else writes to this port.")
+        if self._drops:
+            closed = self._drops.total()
+            self._say(f"{closed} connections were closed to make room for new ones: see who holds so many.")
+            self._drops.clear()
 
     async def _publish(self, *, everything: bool) -> None:
         readings = self._assembler.everything() if everything else self._assembler.due(monotonic())

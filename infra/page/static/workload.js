@@ -142,7 +142,8 @@ export class WorkloadView {
     const unit = counted(d.forecast.indicator);
     fill(3, number(d.inputs.arrival_rate), d.forecast.peak ? `peak ahead ${range(d.forecast.peak)}${unit === REQUESTS ? "" : ` ${unit}`}` : "no forecast");
     fill(4, d.capacity_per_replica ? number(middle(d.capacity_per_replica)) : "–", d.capacity_per_replica ? `${unit}, ${percent(0.9)} in ${range(d.capacity_per_replica)}` : "not learned yet");
-    fill(5, d.lead_time_s ? span(middle(d.lead_time_s)) : "–", d.lead_time_s ? `command to ready, ${percent(0.9)} in ${range(d.lead_time_s)}\u00a0s` : "not learned yet");
+    const starts = d.lead_time_starts ? `of ${count(d.lead_time_starts)} starts` : "as declared";
+    fill(5, d.lead_time_s ? span(middle(d.lead_time_s)) : "–", d.lead_time_s ? `${starts}, ${percent(0.9)} in ${range(d.lead_time_s)}\u00a0s` : "not learned yet");
   }
 
   loadWords(view) {

@@ -67,6 +67,31 @@ def test_expiry_is_judged_at_apply_time(now: int, wanted: str) -> None:
     assert ApplyGuard().check(command(1), now, 3).reason == wanted
 
 
+def test_an_epoch_moves_by_one() -> None:
+    guard = ApplyGuard()
+    assert guard.max_epoch is None
+    # A new actuator joins a fleet of any age.
+    assert guard.check(command(7, epoch=4), NOW, 3).accepted
+    before = guard.snapshot_bytes()
+    for forged in (6, 2**31, 2**62):
+        assert guard.check(command(1, 9, 5, epoch=forged), NOW, 5) == Verdict(accepted=False, reason="epoch_jump")
+        # Of another workload, too: the epoch is the fleet's.
+        assert guard.check(command(1, 9, 5, epoch=forged, workload="v"), NOW, 5).reason == "epoch_jump"
+    assert guard.snapshot_bytes() == before
+    assert guard.check(command(8, expected=5, epoch=4), NOW, 5).reason == "renewed"
+    assert guard.check(command(1, 6, 5, epoch=5), NOW, 5) == applied(6)
+    assert guard.check(command(9, 5, 6, epoch=4), NOW, 6).reason == "superseded"
+
+
+def test_a_declared_epoch_is_taken_however_far() -> None:
+    told = ApplyGuard()
+    told.check(command(7), NOW, 3)
+    assert told.check(command(1, 6, 5, epoch=9), NOW, 5).reason == "epoch_jump"
+    later = ApplyGuard.restore(told.snapshot_bytes(), epoch=9)
+    assert later.check(command(1, 6, 5, epoch=10), NOW, 5).reason == "epoch_jump"
+    assert later.check(command(1, 6, 5, epoch=9), NOW, 5) == applied(6)
+
+
 def test_replicas_run_out_with_the_lease() -> None:
     guard = ApplyGuard()
     assert guard.replicas("w", NOW) is None

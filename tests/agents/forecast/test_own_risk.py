@@ -1,4 +1,4 @@
-"""The risk that a plan may take: the fleet's, or that of the workload's own objective."""
+"""The risk that a plan may take: the fleet's, or that of the workload's own objective; and what it says of itself."""
 
 from __future__ import annotations
 
@@ -24,3 +24,14 @@ def test_a_plan_may_take_the_risk_of_its_own_objective() -> None:
     fleet, own = policy(spec("w"), epsilon=0.03), policy(spec("w", slo=Slo(epsilon=0.03)), epsilon=0.2)
     assert allowed(own) == allowed(fleet)
     assert allowed(own) != allowed(policy(spec("w"), epsilon=0.2))
+
+
+def test_a_plan_says_how_many_starts_its_lead_time_was_learned_from() -> None:
+    p = policy(spec("w"))
+    known = PartitionWorkloads(STREAM, DEFAULT_CATALOGUE, p, NullMeter(), min_context=1)
+    known.fill(slot_of(0, None))
+    (subject,) = known.subjects(["w"], 0, STEP_MS, {})
+    for starts in range(3):
+        told = RowPlanner(p, STEP_MS).workload_plan(subject, PlanResult("w", None, 0.1), "pool")
+        assert told.lead_time_starts == starts
+        subject.state.lead.update(50.0)

@@ -24,6 +24,8 @@ def obey(c: dict, now_ms: int) -> None:
     last = seen.get(w)
     if not 0 <= c["replicas"] <= 1000 or c["issued_ts_ms"] >= c["valid_until_ts_ms"]:
         return
+    if seen and not NAIVE and c["epoch"] > max(known["place"][0] for known in seen.values()) + 1:
+        return
     if last and not NAIVE:
         same_id = last["id"] == c["command_id"]
         if place < last["place"] or (same_id and last["replicas"] != c["replicas"]):

@@ -36,23 +36,35 @@ def readings_in(path: Path, *profiles: str, form: str = "auto", most: int = 10**
 
 
 @pytest.mark.parametrize(
-    ("name", "power_w", "temperature_c", "used_mib"),
+    ("name", "power_w", "temperature_c", "used_mib", "sm_clock_mhz", "energy_total_j"),
     [
-        ("dcgm_tesla-t4_a", 68.244, 74, 5120),
-        ("dcgm_tesla-t4_b", 14.512, 24, 0),
-        ("dcgm_l4", 16.365, 31, 0),
-        ("dcgm_l40s", 35.686, 32, 0),
+        ("dcgm_tesla-t4_a", 68.244, 74, 5120, 660, 15_152_422.938),
+        ("dcgm_tesla-t4_b", 14.512, 24, 0, 300, 48_287.135),
+        ("dcgm_l4", 16.365, 31, 0, 210, 4_742.776),
+        ("dcgm_l40s", 35.686, 32, 0, 210, 5_551_899.58),
     ],
 )
-def test_dcgm_exporters(data_dir: Path, name: str, power_w: float, temperature_c: float, used_mib: int) -> None:
+def test_dcgm_exporters(
+    data_dir: Path,
+    name: str,
+    power_w: float,
+    temperature_c: float,
+    used_mib: int,
+    sm_clock_mhz: float,
+    energy_total_j: float,
+) -> None:
     path = directory(data_dir, "prometheus-dumps") / f"{name}.prom"
     (reading,) = readings_in(path)
     assert reading.kind == "gpu"
     assert set(reading.values) == {
-        "sm_active_ratio", "tensor_active_ratio", "memory_used_bytes", "memory_total_bytes", "power_w", "temperature_c"
+        "sm_active_ratio", "tensor_active_ratio", "memory_used_bytes", "memory_total_bytes", "power_w", "temperature_c",
+        "sm_clock_mhz", "energy_total_j",
     }  # fmt: skip
     assert (reading.values["power_w"], reading.values["temperature_c"]) == (power_w, temperature_c)
     assert reading.values["memory_used_bytes"] == used_mib * MIB
+    # The exporter counts millijoules.
+    assert reading.values["energy_total_j"] == pytest.approx(energy_total_j)
+    assert reading.values["sm_clock_mhz"] == sm_clock_mhz
     packed([reading])
 
 
@@ -64,6 +76,7 @@ def test_a_vllm_server(data_dir: Path) -> None:
     assert set(reading.values) == {
         "requests_started_total", "requests_finished_total", "prompt_tokens_total", "generation_tokens_total",
         "num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio",
+        "uncached_prompt_tokens_total", "preemptions_total",
     }  # fmt: skip
     # The server had served nothing yet.
     assert set(reading.values.values()) == {0.0}

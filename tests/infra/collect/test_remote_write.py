@@ -136,6 +136,13 @@ def test_a_token_that_cannot_be_one_is_one_sentence(tmp_path: Path, content: byt
     assert refusal.value.exit_code == 2
 
 
+# A body whose pieces do not say how long they are.
+CHUNKED = (
+    b"POST /api/v1/write HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-protobuf\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"
+)
+
+
 async def test_a_scrape_in_two_requests_is_one_reading() -> None:
     by, out = reader("vllm", workload="w"), StringIO()
     address: asyncio.Queue[str] = asyncio.Queue()
@@ -161,3 +168,29 @@ async def test_a_scrape_in_two_requests_is_one_reading() -> None:
     assert by.tally.readings == {"vllm": 1}
     assert '"requests_started_total": [103.0]' in out.getvalue()
     assert '"ttft_s"' in out.getvalue()
+
+
+async def test_malformed_requests_are_one_sentence_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+    address: asyncio.Queue[str] = asyncio.Queue()
+
+    def say(text: str) -> None:
+        said.append(text)
+        address.put_nowait(text)
+
+    server = RemoteWriteServer(Assembler(reader("vllm"), 0.5), TOPICS, DryRun(StringIO()), "127.0.0.1", 0, say)
+    stop = asyncio.Event()
+    running = asyncio.create_task(server.run(stop))
+    port = int((await asyncio.wait_for(address.get(), 20)).rpartition(":")[2].partition("/")[0])
+    for body in (b"POST / HTTP/x.y\r\n\r\n", CHUNKED) * 20:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(body)
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.close()
+    await asyncio.sleep(0.4)
+    stop.set()
+    await running
+    assert len(said) == 2
+    assert said[1].endswith("requests were no HTTP and were refused: something else writes to this port.")
+    assert not [record for record in caplog.records if record.exc_info and record.levelname == "ERROR"]

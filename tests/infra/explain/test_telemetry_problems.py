@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from infra.collect.mapping.schema import FIELDS, Kind
 from infra.explain.telemetry import problem_text
 from streams.ingest.incomplete import IncompleteSources
 from streams.ingest.kernel import TelemetryProblem
@@ -78,3 +79,26 @@ def test_a_name_of_a_hostile_publisher_is_escaped_and_cut() -> None:
     assert text is not None
     assert "\x1b" not in text
     assert len(text) < 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "meant"),
+    [
+        ("requests", "requestsStartedTotal", "requests_started_total"),
+        ("requests", "REQUESTS_STARTED_TOTAL", "requests_started_total"),
+        ("requests", "requests-started-total", "requests_started_total"),
+        ("requests", "requests.started.total", "requests_started_total"),
+        ("requests", "request_started_total", "requests_started_total"),
+        ("requests", "Num_Requests_Waiting", "num_requests_waiting"),
+        ("requests", "vllm:num_requests_running", "num_requests_running"),
+        ("requests", "kvCacheUsage", "kv_cache_usage_ratio"),
+        ("requests", "prompt_token_total", "prompt_tokens_total"),
+        ("gpu", "sm_active", "sm_active_ratio"),
+        ("gpu", "memoryUsedBytes", "memory_used_bytes"),
+        ("gpu", "powerW", "power_w"),
+        ("gpu", "gpu_power_w", "power_w"),
+    ],
+)
+def test_a_name_in_another_spelling_is_recognized(kind: Kind, sent: str, meant: str) -> None:
+    lacking = TelemetryProblem("requests", "w", incomplete("a"), COUNTERS, unknown(sent, absent=FIELDS[kind]))
+    assert f"`{sent}` (did you mean `{meant}`?)" in str(problem_text(lacking))

@@ -84,6 +84,9 @@ CASES = (
          "10% of the samples come after their slot has closed", "9m"),
     Case("HarmonyKafkaErrors", {'harmony_kafka_errors_total{operation="produce"}': "0+6x20"}, "10m",
          {"operation": "produce"}, "Kafka clients complain while they produce", "2m"),
+    Case("HarmonyWebCrowded", {f'harmony_web_connections_dropped_total{{reason="peer",{WORKER}}}': "0+60x20"}, "8m",
+         {"instance": "w0", "reason": "peer"},
+         "Worker w0 closes 1 connections per second to its web port to make room (peer)", "4m"),
     # What the objective allows is no alarm, however much that is.
     Case("HarmonyMissRisk", {'harmony_miss_share{workload="a"}': "0.09x5 0.12x15",
          'harmony_miss_share_allowed{workload="a"}': "0.1x20"}, "12m", {"workload": "a"},

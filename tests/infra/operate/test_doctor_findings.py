@@ -16,7 +16,7 @@ from streams.pages.codec import KEY
 @pytest.mark.parametrize(
     ("found", "says", "remedy"),
     [
-        (_disk("state disk", Path("/"), 1 << 60), "GB free", "free at least"),
+        (_disk("state disk", Path("/tmp"), 1 << 60, "HARMONY_STATE_DIR"), "GB free", "free at least"),
         (_lag([("a", 0, 9), ("b", 3, 10_001)], any_offsets=True), "10001 records in b/3", "more workers"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import random
+import tracemalloc
 from importlib.metadata import requires
 from typing import Any, cast
 
@@ -15,7 +17,11 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.runtime.transport import ReadableRecords, tolerate_unreadable_headers
+from streams.records.decode import decode
+from streams.records.schema import DeadLetter
+from streams.runtime import transport
+from streams.runtime.transport import MAX_UNPACKED_BYTES, ReadableRecords, tolerate_unreadable_headers
+from streams.runtime.unpacked import unpacks_beyond
 
 STAMP_MS = 1_700_000_000_000
 Row = tuple[bytes | None, bytes | None, str]  # key, value, what the name of its header is
@@ -100,6 +106,57 @@ def test_a_damaged_record_is_still_refused() -> None:
 def test_what_the_library_does_with_such_a_name_is_why() -> None:
     with pytest.raises((UnicodeDecodeError, CorruptRecordException)):
         read(MemoryRecords(batch(0, [(b"k", b"v", Unreadable("x"))])))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_that_unpacks_to_more_than_may_be_is_one_record_that_is_refused(codec: str) -> None:
+    bomb = batch(3, [(b"k", bytes(MAX_UNPACKED_BYTES + 1), "")], CODECS[codec])
+    before = batch(0, [(b"k", b"v", "")] * 3)
+    tracemalloc.start()
+    *others, (offset, stamp_ms, _, value) = read(ReadableRecords(before + bomb))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(others) == 3
+    assert (offset, stamp_ms) == (3, STAMP_MS)
+    assert value is not None
+    assert value.startswith(f"1 records from offset 3 on, {len(bomb)} bytes of {codec}, were not unpacked".encode())
+    letter = decode(value, None, "requests")
+    assert isinstance(letter, DeadLetter)
+    assert letter.code == "oversize"
+    assert peak < 8 << 20
+
+
+def test_without_the_bound_it_takes_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "unpacks_beyond", lambda *_: False)
+    bomb = batch(3, [(b"k", bytes(MAX_UNPACKED_BYTES + 1), "")], CODECS["zstd"])
+    ((_, _, _, value),) = read(ReadableRecords(bomb))
+    assert value is not None
+    assert len(value) > MAX_UNPACKED_BYTES
+
+
+@given(st.binary(max_size=3_000), st.integers(1, 400), st.sampled_from([1, 2, 3, 4]), st.integers(0, 1 << 20))
+def test_what_a_batch_holds_is_never_understated(text: bytes, times: int, codec: int, limit: int) -> None:
+    held = batch(0, [(None, text * times, "")], codec)
+    unpacked = len(batch(0, [(None, text * times, "")])) - 61
+    if held[22] & 7 == codec and unpacked > limit:  # one that does not become smaller is not compressed
+        assert unpacks_beyond(codec, held[61:], limit)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_large_batch_of_telemetry_is_not_mistaken(codec: str) -> None:
+    """A megabyte of JSON lines as other collectors write them, most of it names."""
+    rng = random.Random(1)
+    text = b"".join(b'{"name":"vllm:num_requests_running","value":%d}\n' % rng.getrandbits(40) for _ in range(90_000))
+    data = batch(0, [(None, text, "")], CODECS[codec])
+    assert len(data) > 500_000
+    assert not unpacks_beyond(CODECS[codec], data[61:], len(text) + (len(text) >> 2))
+    ((_, _, _, value),) = read(ReadableRecords(data))
+    assert value == text
+
+
+@given(st.binary(max_size=300), st.sampled_from([0, 1, 2, 3, 4, 7]))
+def test_any_bytes_are_judged(data: bytes, codec: int) -> None:
+    assert unpacks_beyond(codec, data, -1) in (True, False)
 
 
 def test_what_is_fetched_comes_in_our_batches() -> None:
