@@ -269,7 +269,7 @@ class WorkerProcess:
             return sorted(key for key in status.assigned if key[0] in telemetry) if status.restored else []
 
         stream = self._settings.stream
-        await Ticker(self.host.send, assigned, stream.step_ms / 2000, stream.skew_ms).run()
+        await Ticker(self.host.send, assigned, stream).run()
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""
