@@ -23,7 +23,7 @@ from agents.policy import Policy
 from agents.priority import PriorityGate
 from agents.records import PlanRecord
 from agents.workload.state import LearnedState
-from streams.catalogue import Indicator, Source
+from streams.catalogue import SOURCES, Indicator, Source
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord, batched
 from streams.meter import Meter
@@ -62,7 +62,11 @@ class _SlotForecasts:
 
 
 class ForecastKernel:
-    """Turns the joined slots of one pages partition into forecasts, plans and commit records."""
+    """Turns the joined slots of one pages partition into forecasts, plans and commit records.
+
+    Args:
+        sources: whose pages there are; a slot is planned once all of them have closed it.
+    """
 
     def __init__(
         self,
@@ -75,6 +79,7 @@ class ForecastKernel:
         meter: Meter,
         scorer: ForecastScorer | None = None,
         precedence: PriorityGate | None = None,
+        sources: Sequence[Source] = SOURCES,
     ) -> None:
         self.partition = partition
         self._workloads = PartitionWorkloads(config, catalogue, policy, meter, engine.min_context)
@@ -88,7 +93,7 @@ class ForecastKernel:
         self._scorer = scorer
         self._precedence = precedence or PriorityGate()
         self._assembler = self.new_assembler()
-        self._join = PageJoin(config.source_silence_steps)
+        self._join = PageJoin(sources=sources)
         self._page_offsets: dict[int, int] = {}
         self._sizes = ReadBackSizes(topics, config.context_steps)
         self._adopted: dict[int, PlanRecord] = {}
