@@ -18,6 +18,7 @@ import structlog
 import uvloop
 
 from agents.decide.agent import DecideStage, register_decide_agent
+from agents.decide.controls import ControlStage, register_control_agent
 from agents.decide.kernel import DecideKernel
 from agents.priority import PriorityGate
 from infra.console.errors import HarmonyError
@@ -119,6 +120,8 @@ class WorkerProcess:
         # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
         self._precedence = PriorityGate(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
         stages = [self._new_stage(role) for role in self._roles]
+        if "decide" in self._roles:
+            stages.append(ControlStage(settings.topics, settings.stream.step_ms, self.meter))
         self.host = StageHost(
             ConnectionConfig(
                 brokers=options.brokers,
@@ -138,7 +141,7 @@ class WorkerProcess:
         self._watch = WorkerWatch(
             settings,
             self.host,
-            self._roles,
+            [stage.name for stage in stages],
             self.health,
             self.meter,
             self._decide_metrics,
@@ -162,7 +165,7 @@ class WorkerProcess:
             return self._forecast.stage
         self._decide_metrics = DecideMetrics(
             self.meter,
-            settings.topics.decisions,
+            settings.topics,
             fleet=settings.policy.fleet,
             epoch=settings.policy.epoch,
             step_s=settings.step_s,
@@ -185,6 +188,8 @@ class WorkerProcess:
         for stage in stages:
             if isinstance(stage, DecideStage):
                 register_decide_agent(self.host, stage)
+            elif isinstance(stage, ControlStage):
+                register_control_agent(self.host, stage)
         for role in (self._ingest, self._forecast):
             if role is not None:
                 role.register(self.host)
