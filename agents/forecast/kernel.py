@@ -17,7 +17,7 @@ import msgspec
 
 from agents.forecast.commit import CommitBody, CommitOf, decode_commit
 from agents.forecast.scoring import ForecastScorer
-from agents.forecast.workloads import NO_INPUTS, ForecastEngine, ForecastTask, PartitionWorkloads
+from agents.forecast.workloads import ForecastEngine, ForecastTask, PartitionWorkloads
 from agents.planning.codec import PlanWriter, decode_plan, plan_key, slot_of_plan
 from agents.policy import Policy
 from agents.priority import PriorityGate
@@ -52,6 +52,12 @@ def _start_now(make: ForecastTask) -> ForecastTask:
     """Start a task at once; awaiting the returned task gives its result."""
     awaitable = make()
     return lambda: awaitable
+
+
+def _without_content(plan: WorkloadPlan) -> WorkloadPlan:
+    """What is left of a plan for which its record has no room: enough to hold, and to renew a lease."""
+    refused = plan.refused or "plan_full"
+    return WorkloadPlan(plan.workload, refused, plan.inputs, fleet=plan.fleet, facts_age_ms=plan.facts_age_ms)
 
 
 @dataclass(slots=True)
@@ -211,7 +217,7 @@ class ForecastKernel:
             plans = answers.plans
             if writer is not None:
                 if writer.is_full:
-                    plans = [WorkloadPlan(p.workload, p.refused or "plan_full", NO_INPUTS) for p in plans]
+                    plans = [_without_content(p) for p in plans]
                 writer.add(plans)
                 self._workloads.remember(plans, origin_ts_ms)
             refused.update(plan.refused for plan in plans if plan.refused is not None)
