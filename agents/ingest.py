@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import Any
 
 from streams.catalogue import Indicator, Source
@@ -60,11 +60,13 @@ class IngestStage:
         catalogue: tuple[Indicator, ...],
         topics: Topics,
         observe: FoldObserver = lambda _kernel: None,
+        declared: Collection[str] = (),
     ) -> None:
         self._config = config
         self._catalogue = catalogue
         self._topics = topics
         self._observe = observe
+        self._declared = frozenset(declared)
         self._source_of: dict[str, Source] = {topics.telemetry_gpu: "gpu", topics.telemetry_requests: "requests"}
 
     @property
@@ -87,7 +89,9 @@ class IngestStage:
             if start == begin or first or len(pages) > self._config.context_steps:
                 break
             span *= 4
-        kernel = IngestKernel.restore(partition, source, self._config, self._catalogue, self._topics, pages)
+        kernel = IngestKernel.restore(
+            partition, source, self._config, self._catalogue, self._topics, pages, self._declared
+        )
         return IngestLane(kernel, self._observe)
 
 

@@ -181,7 +181,8 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """What the forecast stage says of one workload at one origin.
 
     Attributes:
-        refused: why there is no plan (silent, warming_up, forecast, no_fleet_facts, retired); decide holds then.
+        refused: why there is no plan (silent, warming_up, forecast, no_fleet_facts, plan_full, retired); decide then
+            holds.
         proposed: replicas asked for; None = no plan was made at this origin.
         epsilon: risk that replicas fall behind that the plan was allowed; None = no plan.
         miss_price: replicas that a replica's worth of missed requests cost; None = no plan.

@@ -23,7 +23,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _TOPIC_NOTES = {
     "telemetry.gpu": ("workload", "samples of devices, fleet facts, outcomes, ticks"),
-    "telemetry.requests": ("workload", "samples of serving engines, fleet facts, outcomes, ticks, control records"),
+    "telemetry.requests": ("workload", "samples of serving engines, fleet facts, outcomes, ticks"),
+    "controls": ("none", "operators' pins, modes and pauses; one partition"),
     "forecasts": ("workload", "quantile forecasts"),
     "decisions": ("workload", "every decision, holds included"),
     "commands": ("workload", "the lease in force per workload"),

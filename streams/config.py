@@ -18,10 +18,12 @@ class StreamConfig:
         skew_ms: a sample further ahead of its record's broker stamp than this is dead-lettered.
         context_steps: L, slots kept in the fine ring and pages read back on restore.
         max_workloads: known workloads a partition may hold; only new ones are refused beyond it.
+        max_undeclared: how many of them may be undeclared; a namespace (the name up to its last slash) gets half.
         max_record_bytes: larger records are dead-lettered unread.
         source_silence_steps: after this many steps without a page a source shows as silent.
         source_cap: upper limit of one source in a sum over a workload's sources, in means of the others; None = no
             limit. With 2, one wrong source of n moves a sum by at most one n-th.
+        controls_in_telemetry: accept control records from `telemetry.requests` as well as from `controls`.
 
     Raises:
         ValueError: a value out of range, or `skew_ms` above `grace_ms` (one fast clock would make the others late).
@@ -42,17 +44,26 @@ class StreamConfig:
     max_workloads: Annotated[int, Meta(description="Per partition; only new ones are refused beyond it.", gt=0)] = (
         10_000
     )
+    max_undeclared: Annotated[
+        int, Meta(description="Undeclared ones among them; a namespace gets half. Declared ones go first.", ge=0)
+    ] = 256
     max_record_bytes: Annotated[int, Meta(description="Larger telemetry records are dead-lettered.", gt=0)] = 65_536
     source_silence_steps: Annotated[int, Meta(description="Steps without data until a source is silent.", gt=0)] = 3
     source_cap: Annotated[
         float | None,
         Meta(description="No source counts for more than so many times the mean of the others; 2 is safe.", ge=1),
     ] = None
+    controls_in_telemetry: Annotated[
+        bool,
+        Meta(description="Obey pins, modes and pauses in `telemetry.requests` too, from anyone who may write it."),
+    ] = False
 
     def __post_init__(self) -> None:
         for name in ("step_ms", "context_steps", "max_workloads", "max_record_bytes", "source_silence_steps"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.max_undeclared < 0:
+            raise ValueError(f"max_undeclared must not be negative, got {self.max_undeclared}")
         if self.source_cap is not None and not self.source_cap >= 1:
             raise ValueError(f"source_cap must be at least 1, or None for no cap, got {self.source_cap}")
         if self.grace_ms < 0 or self.skew_ms < 0:

@@ -13,6 +13,8 @@ DAY_MS = 86_400_000
 MIB = 1 << 20
 # Upper limit of a plan record, which holds all workloads of a partition with some 400 bytes each.
 PLAN_BYTES = 32 * MIB
+# Upper limit of a control record, which is refused beyond it; a valid one has at most some 3 kB.
+CONTROL_BYTES = 16 << 10
 # Bytes of a week's 1,008 coarse rows for a workload with a name of some 30 characters.
 _COARSE_WEEK_BYTES = 48_384
 _STAMP = {"message.timestamp.type": "LogAppendTime"}
@@ -68,6 +70,10 @@ class Topics:
         return self.prefix + "telemetry.requests"
 
     @property
+    def controls(self) -> str:
+        return self.prefix + "controls"
+
+    @property
     def telemetry_raw(self) -> str:
         return self.prefix + "telemetry.raw"
 
@@ -115,11 +121,13 @@ class Topics:
 
     def specs(self) -> tuple[TopicSpec, ...]:
         """Every topic that HARMONY needs, in the order of the data flow."""
-        telemetry = {**_days(1), "max.message.bytes": str(128 * 1024)}
+        most = {"max.message.bytes": str(128 * 1024)}  # of a batch of records
+        telemetry = {**_days(1), **most}
         p = self.partitions
         return (
             TopicSpec(self.telemetry_gpu, p, telemetry),
             TopicSpec(self.telemetry_requests, p, telemetry),
+            TopicSpec(self.controls, 1, {**_days(30), **most}),
             TopicSpec(self.forecasts, p, _days(3)),
             TopicSpec(self.decisions, p, _days(30)),
             TopicSpec(

@@ -10,27 +10,36 @@ plan some decisions may be out by then, as after a crash. They are adopted when 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from agents.decide.budget import FleetBudget
 from agents.decide.decision import apply, decision_id
 from agents.decide.guards.chain import Guarded, run_guards
-from agents.decide.records import command_record, decision_record, decode_decision
-from agents.decide.situation import PlanContext, build_context, build_situation, observed_replicas
+from agents.decide.records import command_record, control_letter, decision_record, decode_decision
+from agents.decide.situation import (
+    NO_OVERRIDE,
+    PlanContext,
+    build_context,
+    build_situation,
+    effective_mode,
+    observed_replicas,
+)
 from agents.decide.state import (
     STAGE,
     DecideCommit,
     DecideState,
     PartitionMark,
     apply_controls,
+    expire_overrides,
     forget_controls,
     pack_commit,
     unpack_commit,
 )
-from agents.planning.codec import PackedPlans, Shown, open_plans
-from agents.policy import Policy
-from agents.records import Decision
+from agents.planning.codec import CONTROLS_PARTITION, PackedPlans, Shown, open_plans
+from agents.policy import Policy, WorkloadSpec
+from agents.records import Decision, PlanOf
 from streams.config import StreamConfig
 from streams.log import UNREADABLE, Emission, LogRecord, OtherSettings, OutRecord, batched
 from streams.runtime.commits import Commit, CommitChain
@@ -142,6 +151,9 @@ class DecideKernel:
         mark = self._state.partitions.get(str(plan.partition))
         after = record.offset + 1
         folded = self._resume_offset is not None and record.offset < self._resume_offset
+        if plan.partition == CONTROLS_PARTITION and not folded:
+            yield self._fold_controls(plan, after)
+            return
         if folded or (mark is not None and plan.slot <= mark.slot):
             self._resume_offset = max(self._resume_offset or 0, after)
             yield Emission((), (), self._resume_offset)
@@ -149,7 +161,7 @@ class DecideKernel:
         read_stamp_ms = record.stamp_ms if self._expire_by_stamp else None
         context = build_context(plan, self._policy, self._fingerprint, self._stream, read_stamp_ms)
         state = self._state.copy()
-        apply_controls(state, plan)
+        letters = self._take_controls(state, plan)
         state.advance_clock(plan.origin_ts_ms, context.lease_ms)
         previews = packed.shown()
         counts = [(workload_plan.workload, observed_replicas(workload_plan.fleet)) for workload_plan in previews]
@@ -165,7 +177,25 @@ class DecideKernel:
         self._unsealed.append((state, after))
         for workload_plan in previews:
             self._published.pop((workload_plan.workload, plan.origin_ts_ms), None)
-        yield Emission(outputs, (), after, plan.end_stamp_ms)
+        yield Emission((letters, *outputs) if letters else outputs, (), after, plan.end_stamp_ms)
+
+    def _fold_controls(self, plan: PlanOf[msgspec.Raw], after: int) -> Emission:
+        """Apply a record that brings control records alone. The next plan's commit record holds what they change."""
+        letters: list[OutRecord] = []
+        newest = self._state.controls_offset
+        if newest is None or plan.slot > newest:
+            state = self._state.copy()
+            letters = self._take_controls(state, plan)
+            state.controls_offset, state.controls_stamp_ms = plan.slot, plan.end_stamp_ms
+            self._state = state
+        self._resume_offset = after
+        return Emission((letters,) if letters else (), (), after)
+
+    def _take_controls(self, state: DecideState, plan: PlanOf[Any]) -> list[OutRecord]:
+        """Apply the control records of a plan, and let old ones expire; returns the dead letters of those refused."""
+        expire_overrides(state, plan.end_stamp_ms)
+        refused = apply_controls(state, plan, lambda workload: self._policy.spec(workload) is not None)
+        return [control_letter(self._topics, control, plan) for control in refused]
 
     def seal(self) -> list[OutRecord]:
         """A commit record for each plan decided since the last time; each packs the whole fleet."""
@@ -180,11 +210,11 @@ class DecideKernel:
     def _decide_all(
         self, state: DecideState, context: PlanContext, packed: PackedPlans, previews: list[Shown]
     ) -> Iterator[tuple[OutRecord, ...]]:
-        """The records of one workload after the other, the highest priority first; the state takes each one in."""
+        """The records of one workload after the other, in order of `_rank`; the state takes each one in."""
         topics, policy, origin_ts_ms = self._topics, self._policy, context.origin_ts_ms
         budget = FleetBudget(state, policy, origin_ts_ms, context.lease_ms)
         specs = [policy.spec(plan.workload) for plan in previews]
-        ranks = [(0 if s is None else -s.priority, plan.workload) for s, plan in zip(specs, previews, strict=True)]
+        ranks = [self._rank(state, s, plan.workload) for s, plan in zip(specs, previews, strict=True)]
         for number in sorted(range(len(previews)), key=ranks.__getitem__):
             workload, spec = previews[number].workload, specs[number]
             before = state.workloads.get(workload)
@@ -205,9 +235,17 @@ class DecideKernel:
                 outs += (command_record(topics.commands, policy.fleet, outcome.command),)
             yield outs
 
+    @staticmethod
+    def _rank(state: DecideState, spec: WorkloadSpec | None, workload: str) -> tuple[bool, int, bool, str]:
+        """Declared before undeclared, then the highest priority, then `act` before `observe`, then by name."""
+        priority = 0 if spec is None else spec.priority
+        mode, _ = effective_mode(spec, state.operator.get(workload, NO_OVERRIDE))
+        return spec is None, -priority, mode != "act", workload
+
     def _by_kind(self, outs: Iterable[OutRecord]) -> tuple[list[OutRecord], ...]:
-        """Decisions, then the commands that rest on them, each in the order of the workloads."""
-        ordered, topics = sorted(outs, key=_key), (self._topics.decisions, self._topics.commands)
+        """Dead letters, decisions, then the commands that rest on them, each in the order of the workloads."""
+        topics = self._topics.dead_letters, self._topics.decisions, self._topics.commands
+        ordered = sorted(outs, key=_key)
         return tuple(group for group in ([out for out in ordered if out.topic == topic] for topic in topics) if group)
 
     def _adopt(self, value: bytes) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from agents.records import Command, Decision
+from agents.decide.state import MAX_UNDECLARED_OVERRIDES
+from agents.planning.codec import CONTROLS_PARTITION
+from agents.records import Command, Decision, PlanOf
 from streams.log import OutRecord
+from streams.records.facts import Control
+from streams.records.schema import encode_control
+from streams.topics import Topics
 
 _ENCODER = msgspec.json.Encoder()
 _DECISIONS = msgspec.json.Decoder(Decision)
@@ -72,6 +77,18 @@ def command_record(topic: str, fleet: str, command: Command) -> OutRecord:
     key = command.workload.encode()
     headers = _headers("harmony.command.v1", identity, fleet, key, command.issued_ts_ms)
     return OutRecord(topic, key, encode_command(command), headers=headers)
+
+
+def control_letter(topics: Topics, control: Control, plan: PlanOf[Any]) -> OutRecord:
+    """The dead letter of a control record that would be one override of an undeclared workload too many."""
+    of_telemetry = plan.partition != CONTROLS_PARTITION
+    headers = (
+        ("reason", b"limit"),
+        ("detail", b"overrides of %d undeclared workloads are kept already" % MAX_UNDECLARED_OVERRIDES),
+        ("topic", (topics.telemetry_requests if of_telemetry else topics.controls).encode()),
+        ("partition", b"%d" % max(plan.partition, 0)),
+    )
+    return OutRecord(topics.dead_letters, None, encode_control(control), headers=headers)
 
 
 def _headers(kind: str, identity: str, fleet: str, subject: bytes, ts_ms: int) -> tuple[tuple[str, bytes], ...]:

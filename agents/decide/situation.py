@@ -14,7 +14,7 @@ from agents.records import Pin, PlanOf, WorkloadPlan
 from streams.config import StreamConfig
 from streams.records.facts import FleetFacts
 
-_NO_OVERRIDE = OperatorOverride()
+NO_OVERRIDE = OperatorOverride()
 
 
 class FleetShare(NamedTuple):
@@ -174,8 +174,8 @@ def build_situation(
     fleet_replicas = observed_replicas(plan.fleet)
     history = _with_plan(before, context, plan, fleet_replicas, limits)
     current = _replicas_in_force(history, context)
-    override = state.operator.get(plan.workload, _NO_OVERRIDE)
-    mode, mode_reason = _effective_mode(spec, override)
+    override = state.operator.get(plan.workload, NO_OVERRIDE)
+    mode, mode_reason = effective_mode(spec, override)
     pin = override.pin
     if pin is not None and pin.until_ts_ms is not None and origin_ts_ms >= pin.until_ts_ms:
         pin = None
@@ -280,7 +280,7 @@ def _replicas_in_force(history: WorkloadHistory, context: PlanContext) -> int | 
     return command.replicas if observed == command.observed else observed
 
 
-def _effective_mode(spec: WorkloadSpec | None, override: OperatorOverride) -> tuple[Mode, str]:
+def effective_mode(spec: WorkloadSpec | None, override: OperatorOverride) -> tuple[Mode, str]:
     """The mode in force, and why it is `observe`."""
     if spec is None:
         return "observe", "observe: no configuration declares this workload"

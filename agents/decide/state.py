@@ -5,11 +5,12 @@ Values are immutable but for `DecideState`, of which a fold changes a copy. So a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from agents.planning.codec import CONTROLS_PARTITION
 from agents.policy import Policy, check_fleet
 from agents.records import Pin, PlanOf
 from streams.config import StreamConfig
@@ -20,6 +21,10 @@ from streams.topics import DAY_MS
 
 MINUTE_MS = 60_000  # Period of the fleet's removal budget.
 MIN_CONTROL_IDS = 256  # Number of operator records whose ids are remembered in any case: someone may send one again.
+MAX_CONTROL_IDS = 16_384  # however far a partition is behind
+# Overrides of workloads that are not declared: how many are kept, and for how long after the last word about one.
+MAX_UNDECLARED_OVERRIDES = 1_024
+UNDECLARED_OVERRIDE_MS = DAY_MS
 _COPY_SPREAD_MS = 300_000  # Longest time between the copies of an operator record on two partitions.
 # A partition without any plan has lost what it did not read: telemetry is kept for a day, in segments of a week.
 _SILENT_PARTITION_MS = 8 * DAY_MS
@@ -116,6 +121,9 @@ class DecideState(msgspec.Struct):
         removals: (clock, replicas) that commands of the last minute took from the fleet.
         clock_ms: the fleet's clock, the newest origin of any partition.
         claims: by workload, GPUs that it lacks under the fleet's budget.
+        controls_offset: of the newest control record applied of the `controls` topic; None before the first.
+        controls_stamp_ms: its broker stamp.
+        undeclared_ms: by workload with an override that is not declared, the broker's time of the newest word about it.
     """
 
     workloads: dict[str, WorkloadHistory] = {}
@@ -127,6 +135,9 @@ class DecideState(msgspec.Struct):
     partitions: dict[str, PartitionMark] = {}
     clock_ms: int = 0
     claims: dict[str, GpuClaim] = {}
+    controls_offset: int | None = None
+    controls_stamp_ms: int = 0
+    undeclared_ms: dict[str, int] = {}
 
     def copy(self) -> DecideState:
         """A draft to fold into; the values are immutable, so a shallow copy is enough."""
@@ -140,6 +151,9 @@ class DecideState(msgspec.Struct):
             dict(self.partitions),
             self.clock_ms,
             dict(self.claims),
+            self.controls_offset,
+            self.controls_stamp_ms,
+            dict(self.undeclared_ms),
         )
 
     def advance_clock(self, origin_ts_ms: int, lease_ms: int) -> None:
@@ -170,21 +184,51 @@ class DecideState(msgspec.Struct):
 # clock and the partitions' progress, never by a publisher's clock (ADR 25).
 
 
-def apply_controls(state: DecideState, plan: PlanOf[Any]) -> None:
-    """Apply the operator records of a plan to the state (a draft that the caller owns), once per id."""
+def apply_controls(
+    state: DecideState, plan: PlanOf[Any], is_declared: Callable[[str], bool] = lambda _workload: True
+) -> list[Control]:
+    """Apply the operator records of a plan to the state (a draft that the caller owns), once per id.
+
+    Returns:
+        Those refused: about an undeclared workload, of which there are too many.
+    """
+    refused: list[Control] = []
     if not plan.controls:
-        return
-    applied = set(state.control_ids)
+        return refused
+    # Each copy of a record in telemetry has its id; those of the controls topic come once, in order of offsets.
+    is_copied = plan.partition != CONTROLS_PARTITION
+    applied = set(state.control_ids) if is_copied else set()
     new_ids = []
-    for control in plan.controls:
-        if control.control_id not in applied:
-            applied.add(control.control_id)
-            new_ids.append(control.control_id)
-            _apply_control(state, control)
     # The plan's stamp is that of a later record than the control's own; plans of earlier releases may have none.
     written_by_ms = max(plan.end_stamp_ms, plan.origin_ts_ms)
-    state.control_ids += tuple(new_ids)
-    state.control_stamps_ms += (written_by_ms,) * len(new_ids)
+    for control in plan.controls:
+        if control.control_id in applied:
+            continue
+        applied.add(control.control_id)
+        new_ids.append(control.control_id)
+        workload = control.workload
+        undeclared = workload is not None and not is_declared(workload)
+        full = len(state.undeclared_ms) >= MAX_UNDECLARED_OVERRIDES
+        if undeclared and full and workload not in state.undeclared_ms:
+            refused.append(control)
+            continue
+        _apply_control(state, control)
+        if workload is not None and undeclared and workload in state.operator:
+            state.undeclared_ms[workload] = written_by_ms
+        elif workload is not None:
+            state.undeclared_ms.pop(workload, None)
+    if is_copied:
+        state.control_ids = (*state.control_ids, *new_ids)[-MAX_CONTROL_IDS:]
+        state.control_stamps_ms = (*state.control_stamps_ms, *(written_by_ms,) * len(new_ids))[-MAX_CONTROL_IDS:]
+    return refused
+
+
+def expire_overrides(state: DecideState, now_ms: int) -> None:
+    """Drop the overrides of undeclared workloads about which nothing was ordered for a day of the broker's clock."""
+    oldest_ms = now_ms - UNDECLARED_OVERRIDE_MS
+    for workload in [w for w, since_ms in state.undeclared_ms.items() if since_ms < oldest_ms]:
+        del state.undeclared_ms[workload]
+        state.operator.pop(workload, None)
 
 
 def forget_controls(state: DecideState, num_partitions: int) -> None:
@@ -293,4 +337,9 @@ def unpack_commit(commit: Commit, policy: Policy, stream: StreamConfig) -> Decid
     state = body.state
     if len(state.control_stamps_ms) != len(state.control_ids):  # releases without them wrote it
         state.control_stamps_ms = (commit.stamp_ms,) * len(state.control_ids)
+    # An earlier release took records of control records for those of one more partition, which never brings telemetry.
+    state.partitions.pop(str(CONTROLS_PARTITION), None)
+    # What is declared may have changed, and earlier releases kept every override.
+    undeclared = [workload for workload in state.operator if policy.spec(workload) is None]
+    state.undeclared_ms = {w: state.undeclared_ms.get(w, commit.stamp_ms) for w in undeclared}
     return body

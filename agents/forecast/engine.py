@@ -286,7 +286,12 @@ class Engine:
         return PlannedSlot(plans, forecasts)
 
     def _target_columns(self, subject: Subject, least: int) -> list[int]:
-        """The published columns: demand, or whatever is observed of a workload without request telemetry."""
+        """The published columns: demand, or whatever is observed of a workload without request telemetry.
+
+        An undeclared workload that is silent has none: made-up names must cost little once they are not heard any more.
+        """
+        if subject.refused == "silent" and not subject.state.declared:
+            return []
         enough = [n for n, number in enumerate(subject.window.observed_steps) if number >= least]
         demand = [n for n in enough if self._catalogue[n].level == 1]
         return demand or [n for n in enough if self._catalogue[n].forecast]

@@ -21,9 +21,9 @@ from agents.forecast.workloads import ForecastEngine, ForecastTask, PartitionWor
 from agents.planning.codec import PlanWriter, decode_plan, plan_key, slot_of_plan
 from agents.policy import Policy
 from agents.priority import PriorityGate
-from agents.records import PlanRecord
+from agents.records import PlanRecord, WorkloadPlan
 from agents.workload.state import LearnedState
-from streams.catalogue import Indicator, Source
+from streams.catalogue import SOURCES, Indicator, Source
 from streams.config import StreamConfig
 from streams.log import Emission, LogRecord, OutRecord, batched
 from streams.meter import Meter
@@ -45,12 +45,19 @@ _MAX_DEFERRED_WORKLOADS = 1024  # workloads of a partition whose forecasts may w
 _WORKLOADS_PER_SLICE = 16
 # records that are published at a time, a megabyte: those of a large partition are never all in memory
 _RECORDS_PER_EMISSION = 128
+_MAX_LATE_CONTROLS = 1_024  # of pages whose slots were planned without them
 
 
 def _start_now(make: ForecastTask) -> ForecastTask:
     """Start a task at once; awaiting the returned task gives its result."""
     awaitable = make()
     return lambda: awaitable
+
+
+def _without_content(plan: WorkloadPlan) -> WorkloadPlan:
+    """What is left of a plan for which its record has no room: enough to hold, and to renew a lease."""
+    refused = plan.refused or "plan_full"
+    return WorkloadPlan(plan.workload, refused, plan.inputs, fleet=plan.fleet, facts_age_ms=plan.facts_age_ms)
 
 
 @dataclass(slots=True)
@@ -62,7 +69,11 @@ class _SlotForecasts:
 
 
 class ForecastKernel:
-    """Turns the joined slots of one pages partition into forecasts, plans and commit records."""
+    """Turns the joined slots of one pages partition into forecasts, plans and commit records.
+
+    Args:
+        sources: whose pages there are; a slot is planned once all of them have closed it.
+    """
 
     def __init__(
         self,
@@ -75,6 +86,7 @@ class ForecastKernel:
         meter: Meter,
         scorer: ForecastScorer | None = None,
         precedence: PriorityGate | None = None,
+        sources: Sequence[Source] = SOURCES,
     ) -> None:
         self.partition = partition
         self._workloads = PartitionWorkloads(config, catalogue, policy, meter, engine.min_context)
@@ -88,7 +100,7 @@ class ForecastKernel:
         self._scorer = scorer
         self._precedence = precedence or PriorityGate()
         self._assembler = self.new_assembler()
-        self._join = PageJoin(config.source_silence_steps)
+        self._join = PageJoin(sources=sources)
         self._page_offsets: dict[int, int] = {}
         self._sizes = ReadBackSizes(topics, config.context_steps)
         self._adopted: dict[int, PlanRecord] = {}
@@ -103,7 +115,7 @@ class ForecastKernel:
     async def fold(self, records: Sequence[LogRecord]) -> AsyncGenerator[Emission, None]:
         for record in records:
             for straggler in self._take(record):
-                self._late_controls += straggler.controls
+                self._keep_late_controls(straggler)
             joined = list(self._join.ready())
             for k, slot in enumerate(joined):
                 # Until the last of them is out, a crash must read this record again.
@@ -111,6 +123,12 @@ class ForecastKernel:
                 async with aclosing(self._close(slot, resume)) as emissions:
                     async for emission in emissions:
                         yield emission
+
+    def _keep_late_controls(self, straggler: Page) -> None:
+        room = _MAX_LATE_CONTROLS - len(self._late_controls)
+        self._late_controls += straggler.controls[:room]
+        if len(straggler.controls) > room:
+            self._meter.count("dead_letters_total", len(straggler.controls) - room, code="limit")
 
     def _take(self, record: LogRecord) -> list[Page]:
         """Store the page that a record completes; returns the pages whose slots were planned without them."""
@@ -188,13 +206,21 @@ class ForecastKernel:
         names = list(self.table)
         scored = set(self._scorer.chosen(joined.slot, names)) if self._scorer is not None else set()
         refused: Counter[str] = Counter()
-        for workloads in batched(names, _WORKLOADS_PER_BATCH):
+        # Undeclared workloads come last, and their number takes no forecaster away from the declared ones.
+        declared = [name for name in names if self._policy.spec(name) is not None]
+        undeclared = [name for name in names if self._policy.spec(name) is None]
+        groups = [(group, len(declared)) for group in batched(declared, _WORKLOADS_PER_BATCH)]
+        groups += [(group, len(names)) for group in batched(undeclared, _WORKLOADS_PER_BATCH)]
+        for workloads, size in groups:
             subjects = self._workloads.subjects(workloads, joined.slot, origin_ts_ms, offsets)
-            answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast, len(names))
+            answers = await self._engine.plan(subjects, origin_ts_ms, with_forecast, size)
+            plans = answers.plans
             if writer is not None:
-                writer.add(answers.plans)
-                self._workloads.remember(answers.plans, origin_ts_ms)
-            refused.update(plan.refused for plan in answers.plans if plan.refused is not None)
+                if writer.is_full:
+                    plans = [_without_content(p) for p in plans]
+                writer.add(plans)
+                self._workloads.remember(plans, origin_ts_ms)
+            refused.update(plan.refused for plan in plans if plan.refused is not None)
             # In a large partition quantiles are made while others are planned, in a small one after the plan.
             answer.forecasts += (
                 map(_start_now, answers.forecasts) if len(names) > _MAX_DEFERRED_WORKLOADS else answers.forecasts

@@ -227,5 +227,5 @@ class ForecastEngine(Protocol):
     async def plan(
         self, subjects: Sequence[Subject], origin_ts_ms: int, with_forecast: bool, partition_size: int
     ) -> PlannedSlot:
-        """`partition_size` is the number of the partition's workloads, of which these are some or all."""
+        """`partition_size` is the number of workloads that share the forecaster, of which these are some or all."""
         ...

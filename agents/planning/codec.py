@@ -16,9 +16,15 @@ import msgspec
 from agents.records import PlanOf, PlanRecord, WorkloadPlan
 from streams.log import UNREADABLE, ContractBroken, OtherSettings
 from streams.records.facts import FleetFacts
+from streams.topics import MIB
 
 MAGIC = b"HPL1"
 _LEVEL = 1  # of deflation
+# Partition of records that bring nothing but control records, from their own topic; their slot is an offset of it.
+CONTROLS_PARTITION = -1
+# Deflated bytes from which on the other plans of a record are written without content, and how many that may be: a
+# record is no larger than `streams.topics.PLAN_BYTES` whatever a plan holds.
+FULL_BYTES = 24 * MIB
 
 _FIELDS = PlanOf.__struct_fields__
 _WORKLOADS = "workloads"
@@ -73,6 +79,7 @@ class PlanWriter:
         self._head, self._left = head, number
         self._deflater = zlib.compressobj(_LEVEL)
         self._parts = [MAGIC]
+        self._num_bytes = 0
         opening = bytes([0x80 | len(_FIELDS)]) + _pairs(head, _FIELDS[:_AT]) + _encode(_WORKLOADS)
         self._write(opening + _array_head(number))
 
@@ -92,8 +99,15 @@ class PlanWriter:
         self._write(_pairs(self._head, _FIELDS[_AT + 1 :]))
         return b"".join((*self._parts, self._deflater.flush()))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether further plans must go without content."""
+        return self._num_bytes >= FULL_BYTES
+
     def _write(self, data: bytes) -> None:
-        self._parts.append(self._deflater.compress(data))
+        part = self._deflater.compress(data)
+        self._parts.append(part)
+        self._num_bytes += len(part)
 
 
 def encode_plan(plan: PlanRecord) -> bytes:

@@ -98,6 +98,7 @@ GUARD_MEANINGS = {
     "warm_up": "too little has been observed so far",
     "silent": "no telemetry arrives",
     "horizon": "the lead time is longer than forecasts reach",
+    "plan_full": "the plans of its partition had no room for it",
     "no_fleet_facts": "nobody says how many replicas run",
     "retired": "the workload is gone",
     "fence": "a newer decision exists",

@@ -1,4 +1,4 @@
-"""Operators' words: checked as the ingest stage will, and written to every partition of the requests topic."""
+"""Operators' words: checked as a worker will, and written to the controls topic."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def encode_checked(control: Control) -> bytes:
     """The record's bytes.
 
     Raises:
-        HarmonyError: the ingest stage would refuse it; says why.
+        HarmonyError: a worker would refuse it; says why.
     """
     value = encode_control(control)
     answer = RecordDecoder(DEFAULT_CATALOGUE, "requests", len(value)).decode(value, None, control.ts_ms)
@@ -64,11 +64,11 @@ def encode_checked(control: Control) -> bytes:
     return value
 
 
-def publish(control: Control, brokers: str, topic: str, security: Mapping[str, Any] | None = None) -> tuple[int, ...]:
-    """Write a control record to every partition and wait for all acknowledgements; returns the partitions.
+def publish(control: Control, brokers: str, topic: str, security: Mapping[str, Any] | None = None) -> None:
+    """Write a control record to the controls topic and wait for the acknowledgement.
 
     Raises:
-        HarmonyError: refused, or not written everywhere; the same word may simply be given again.
+        HarmonyError: refused, or not acknowledged; the same word may simply be given again.
     """
     value = encode_checked(control)
     servers = bootstrap_servers(brokers, security, "; nothing was ordered")
@@ -83,24 +83,18 @@ def publish(control: Control, brokers: str, topic: str, security: Mapping[str, A
     except (KafkaError, ValueError, OSError) as error:
         raise HarmonyError(f"The brokers at {brokers} refuse: {str(error).rstrip('.')}.") from error
     try:
-        partitions = tuple(sorted(producer.partitions_for(topic) or ()))
-        if not partitions:
+        if not producer.partitions_for(topic):
             raise HarmonyError(
                 f"There is no topic {topic} at {brokers}, nothing was ordered. Check the prefix in harmony.yaml, "
                 "or create the topics with `harmony topics create`."
             )
-        # Every partition: which of them a workload is on is the publishers' matter, and all stages must hear it.
-        futures = [producer.send(topic, value=value, partition=p) for p in partitions]
-        for future in futures:
-            future.get(timeout=_SEND_TIMEOUT_S)
+        producer.send(topic, value=value, partition=0).get(timeout=_SEND_TIMEOUT_S)
     except KafkaError as error:
         raise HarmonyError(
-            f"The order {control.action} was not acknowledged by every partition of {topic} "
-            f"({str(error).rstrip('.')}). Give it again."
+            f"The order {control.action} was not acknowledged by {topic} ({str(error).rstrip('.')}). Give it again."
         ) from error
     finally:
         close_producer(producer, 5.0)
-    return partitions
 
 
 def _user() -> str:

@@ -65,9 +65,11 @@ def _table(t: Topics) -> Mapping[str, Sequence[tuple[Kind, str, str]]]:
             group,
         ),
         "decide": (
-            ("topic", t.plans, "READ"),
+            ("topic", t.controls, "READ"),
+            ("topic", t.plans, "READ WRITE"),
             ("topic", t.commits, "READ WRITE"),
             ("topic", t.decisions, "READ WRITE"),
+            ("topic", t.dead_letters, "WRITE"),
             ("topic", t.commands, "WRITE"),
             group,
         ),
@@ -87,6 +89,7 @@ def _table(t: Topics) -> Mapping[str, Sequence[tuple[Kind, str, str]]]:
         "actuator": (("topic", t.commands, "READ"), ("topic", t.telemetry_requests, "WRITE")),
         "reader": (("topic", t.forecasts, "READ"), ("topic", t.decisions, "READ"), ("topic", t.commands, "READ")),
         "operator": (
+            ("topic", t.controls, "WRITE"),
             ("topic", t.decisions, "READ"),
             ("topic", t.commands, "READ"),
             ("topic", t.dead_letters, "READ"),

@@ -51,7 +51,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
-STAGES = ("ingest", "forecast", "decide")
+STAGES = ("ingest", "forecast", "decide", "controls")
 SAMPLE_OUTCOMES = ("accepted", "late", "duplicate", "dead", "future", "refused")
 FORECASTERS = (
     "harmony",
@@ -64,7 +64,7 @@ FORECASTERS = (
     "climatology",
     "reactive",
 )
-REFUSALS = ("silent", "warming_up", "no_fleet_facts", "forecast", "capacity_unknown", "retired")
+REFUSALS = ("silent", "warming_up", "no_fleet_facts", "forecast", "capacity_unknown", "plan_full", "retired")
 ACTIONS = ("up", "down", "hold", "retired")
 # The guards' words; a decision's reason is the last of them that spoke, else a proposer, else a refusal.
 GUARDS = (

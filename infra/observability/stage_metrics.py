@@ -15,6 +15,7 @@ from infra.observability.metrics import PrometheusMeter, TallyingMeter
 from streams.catalogue import ARRIVAL_RATE
 from streams.log import Emission
 from streams.pages.page import Counters
+from streams.topics import Topics
 
 if TYPE_CHECKING:  # the decide role does without its compiled loops
     from streams.ingest.kernel import IngestKernel
@@ -121,6 +122,7 @@ class DecideMetrics:
     """Reads the decisions of an emission; fleet totals are sums over the newest decision of each workload.
 
     Args:
+        topics: names of those with decisions and dead letters.
         fleet, epoch: of the policy, of which command ids are made.
         step_s: that each decision speaks for.
         hold_s: in `observe`, the largest proposal of so long counts as what HARMONY would have held.
@@ -129,7 +131,7 @@ class DecideMetrics:
     def __init__(
         self,
         meter: PrometheusMeter,
-        decisions_topic: str,
+        topics: Topics,
         *,
         fleet: str,
         epoch: int,
@@ -138,7 +140,7 @@ class DecideMetrics:
     ) -> None:
         self._meter = meter
         self._fleet, self._epoch = fleet, epoch
-        self._decisions_topic = decisions_topic
+        self._topics = topics
         self._step_s, self._hold_ms = step_s, round(hold_s * 1000)
         self._proposals: dict[str, deque[tuple[int, int]]] = {}
         self._newest: dict[str, _Replicas] = {}
@@ -149,8 +151,10 @@ class DecideMetrics:
         meter = TallyingMeter()
         for group in emission.outputs:
             for record in group:
-                if record.topic == self._decisions_topic and record.value is not None:
+                if record.topic == self._topics.decisions and record.value is not None:
                     self._decision(_GLANCES.decode(record.value), meter)
+                elif record.topic == self._topics.dead_letters:
+                    self._meter.count("dead_letters_total", code=dict(record.headers)["reason"].decode())
         if not meter.counts:
             return
         self._meter.count_all(meter.counts)

@@ -243,9 +243,9 @@ def order(
         raise HarmonyError(f"{problem} Declare it in harmony.yaml before it may act; nothing was ordered.", 2)
     until = {} if duration_ms is None else {"until_ts_ms": now_ms + duration_ms}
     control = word(action, workload, now_ms, reason=reason, **until, **settings)
-    partitions = publish(control, place.brokers, place.topics.telemetry_requests, place.security)
+    publish(control, place.brokers, place.topics.controls, place.security)
     who = "the fleet" if workload is None else printable(workload)
-    typer.echo(f"{who}: {done} (order {control.control_id}, {len(partitions)} partitions)", err=True)
+    typer.echo(f"{who}: {done} (order {control.control_id})", err=True)
     if problem:
         typer.echo(f"{problem} The order is kept for it.", err=True)
 

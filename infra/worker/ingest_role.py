@@ -20,7 +20,8 @@ class IngestRole:
 
     def __init__(self, settings: Settings, meter: PrometheusMeter) -> None:
         warm_up()
-        self.stage = IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(meter))
+        declared = [workload.id for workload in settings.policy.workloads]
+        self.stage = IngestStage(settings.stream, DEFAULT_CATALOGUE, settings.topics, IngestMetrics(meter), declared)
 
     def register(self, host: StageHost) -> None:
         """Declare the agents of the stage."""

@@ -18,6 +18,7 @@ import structlog
 import uvloop
 
 from agents.decide.agent import DecideStage, register_decide_agent
+from agents.decide.controls import ControlStage, register_control_agent
 from agents.decide.kernel import DecideKernel
 from agents.priority import PriorityGate
 from infra.console.errors import HarmonyError
@@ -134,6 +135,8 @@ class WorkerProcess:
         # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
         self._precedence = PriorityGate(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
         stages = [self._new_stage(role) for role in self._roles]
+        if "decide" in self._roles:
+            stages.append(ControlStage(settings.topics, settings.stream.step_ms, self.meter))
         self.host = StageHost(
             ConnectionConfig(
                 brokers=options.brokers,
@@ -153,7 +156,7 @@ class WorkerProcess:
         self._watch = WorkerWatch(
             settings,
             self.host,
-            self._roles,
+            [stage.name for stage in stages],
             self.health,
             self.meter,
             self._decide_metrics,
@@ -177,7 +180,7 @@ class WorkerProcess:
             return self._forecast.stage
         self._decide_metrics = DecideMetrics(
             self.meter,
-            settings.topics.decisions,
+            settings.topics,
             fleet=settings.policy.fleet,
             epoch=settings.policy.epoch,
             step_s=settings.step_s,
@@ -200,6 +203,8 @@ class WorkerProcess:
         for stage in stages:
             if isinstance(stage, DecideStage):
                 register_decide_agent(self.host, stage)
+            elif isinstance(stage, ControlStage):
+                register_control_agent(self.host, stage)
         for role in (self._ingest, self._forecast):
             if role is not None:
                 role.register(self.host)
@@ -285,7 +290,7 @@ class WorkerProcess:
             return sorted(key for key in status.assigned if key[0] in telemetry) if status.restored else []
 
         stream = self._settings.stream
-        await Ticker(self.host.send, assigned, stream.step_ms / 2000, stream.skew_ms).run()
+        await Ticker(self.host.send, assigned, stream).run()
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""

@@ -94,7 +94,7 @@ class WorkerWatch:
 
     Args:
         host: whose lanes.
-        roles: of the worker; each has a lag.
+        stages: of the worker; each has a lag.
         decided: what the decide stage tells, where the worker has that role.
         ends: of the logs that its lanes read, as last asked for.
         brokers: for remedies.
@@ -104,14 +104,14 @@ class WorkerWatch:
         self,
         settings: Settings,
         host: StageHost,
-        roles: Iterable[str],
+        stages: Iterable[str],
         health: Health,
         meter: PrometheusMeter,
         decided: DecideMetrics | None,
         ends: Callable[[], Mapping[Place, LogEnd]] = dict,
         brokers: str = "",
     ) -> None:
-        self._host, self._roles, self._health, self._meter = host, tuple(roles), health, meter
+        self._host, self._stages, self._health, self._meter = host, tuple(stages), health, meter
         self._decided = decided
         self._sources = SourceWatch(settings.stream.source_silence_steps * settings.stream.step_ms / 1000)
         self._retention = RetentionWatch(settings.topics, health)
@@ -137,7 +137,7 @@ class WorkerWatch:
     def look(self, now_s: float) -> list[OutRecord]:
         """Look once; returns notices to publish."""
         lanes = self._host.status.lanes
-        lag: dict[str, int] = dict.fromkeys(self._roles, 0)
+        lag: dict[str, int] = dict.fromkeys(self._stages, 0)
         for key, records in self._host.lag().items():
             lane = lanes.get(key)
             if lane is not None:
@@ -154,7 +154,7 @@ class WorkerWatch:
     def _look_at_transactions(self, now_s: float) -> None:
         lanes = self._host.status.lanes
         open_now = self._transactions.look({p: end for p, end in self._ends().items() if p in lanes}, now_s)
-        for stage in self._roles:
+        for stage in self._stages:
             own = [one for one in open_now if lanes[one.topic, one.partition].stage == stage]
             self._meter.gauge("unstable_records", sum(one.num_waiting for one in own), stage=stage)
             self._meter.gauge("open_transaction_seconds", max((one.open_s for one in own), default=0.0), stage=stage)

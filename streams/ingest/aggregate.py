@@ -50,7 +50,7 @@ from streams.pages.facts_codec import FactColumns, PageSeries, SeriesColumns
 from streams.pages.page import SeriesState
 from streams.records.facts import BatchQueue, FleetFacts, HistogramState, OutcomeFact, SloCounts
 from streams.records.samples import Bools, Bytes, Ints, Shorts, Singles
-from streams.records.series_index import SeriesIndex
+from streams.records.series_index import NUM_NAMESPACES, SeriesIndex
 
 # Quantiles of the increase of cumulative histograms, merged over sources whose bucket edges may differ.
 
@@ -498,7 +498,12 @@ class SlotCloser:
     ) -> None:
         self._context_steps = config.context_steps
         self._limits = ClosingLimits(
-            config.step_ms, config.context_steps, config.source_silence_steps, config.max_workloads
+            config.step_ms,
+            config.context_steps,
+            config.source_silence_steps,
+            config.max_workloads,
+            config.max_undeclared,
+            NUM_NAMESPACES,
         )
         self._rules = IndicatorRules(indicators, fields, config.source_cap)
         self._index = index
@@ -553,7 +558,8 @@ class SlotCloser:
         )
         num_samples = int(closing.size.sum())
         last_seen = self.roster.last_seen()
-        names = NameTables(last_seen, self._index.name_ranks(), self._index.workload_of, self._index.ranks())
+        index = self._index
+        names = NameTables(last_seen, index.name_ranks(), index.namespace_of, index.workload_of, index.ranks())
         columns = self._room.columns(len(slots), num_samples + len(closing.order), num_samples)
         scratch = self._room.scratch(len(last_seen), int(closing.size.max()))
         states = self._series.columns()

@@ -375,10 +375,8 @@ def combine_misses(
 
 # Samples of a slot by workload, source and time.
 
-
 NEVER: Final = -(1 << 62)
-ABSENT: Final = -1
-_REFUSED: Final = -2
+ABSENT, _REFUSED = -1, -2
 
 
 class ClosingLimits(NamedTuple):
@@ -388,6 +386,8 @@ class ClosingLimits(NamedTuple):
     context_steps: int
     source_silence_steps: int
     max_workloads: int
+    max_undeclared: int
+    num_namespaces: int
 
 
 class NameTables(NamedTuple):
@@ -395,13 +395,14 @@ class NameTables(NamedTuple):
 
     Attributes:
         last_seen: [W] newest closed slot that held each workload; `NEVER` for those of none.
-        rank: [W] place of each workload when they are ordered by name.
+        rank, namespace: [W] place of each workload in the order of names; its namespace, negative for declared ones.
         workload_of, series_rank: [capacity] workload of each series, and its place when they are ordered by workload
             and source.
     """
 
     last_seen: Ints
     rank: Ints
+    namespace: Ints
     workload_of: Ints
     series_rank: Ints
 
@@ -498,32 +499,39 @@ def collect_samples(rows: PooledSamples, head: int, size: int, names: NameTables
 def admit_workloads(closing: ClosingSlots, at: int, names: NameTables, limits: ClosingLimits, scratch: Scratch) -> Ints:
     """The workloads of a slot's page, by name: those of recent pages, and new ones while there is room.
 
-    New workloads are admitted in order of appearance. The others become `_REFUSED` in `row_of`.
+    New ones are admitted in order of appearance, declared ones first. Undeclared ones share `max_undeclared`, and one
+    namespace gets half of it. The others become `_REFUSED` in `row_of`.
     """
     last_seen, row_of, workloads, order = names.last_seen, scratch.row_of, scratch.workloads, closing.order
-    oldest = closing.slot[at] - limits.context_steps
-    room = limits.max_workloads
+    oldest, namespace = closing.slot[at] - limits.context_steps, names.namespace
+    room, most = limits.max_workloads, limits.max_undeclared
+    num_known = np.zeros(limits.num_namespaces + 1, np.int64)  # the last one counts those declared
     for w in range(len(last_seen)):
         if last_seen[w] < oldest:
             last_seen[w] = NEVER
         else:
             room -= 1
+            num_known[namespace[w]] += 1
     first, end = closing.order_cuts[at], closing.order_cuts[at + 1]
     num = end - first if end > first else closing.size[at]
     admitted = np.empty(num, np.int64)
     count = 0
-    for i in range(num):
-        w = order[first + i] if end > first else workloads[i]
-        if row_of[w] != ABSENT:
-            continue
-        in_roster = last_seen[w] != NEVER
-        if in_roster or room > 0:
-            room -= not in_roster
+    for turn in range(2):
+        for i in range(num):
+            w = order[first + i] if end > first else workloads[i]
+            space, is_new = namespace[w], last_seen[w] == NEVER
+            if row_of[w] != ABSENT or (turn == 0 and is_new and space >= 0):
+                continue
+            num_undeclared = limits.max_workloads - room - num_known[-1]
+            is_over = space >= 0 and (num_undeclared >= most or num_known[space] >= (most + 1) // 2)
+            if is_new and (room <= 0 or is_over):
+                row_of[w] = _REFUSED
+                continue
+            room -= is_new
+            num_known[space] += is_new
             row_of[w] = 0
             admitted[count] = w
             count += 1
-        else:
-            row_of[w] = _REFUSED
     sort_by(names.rank, admitted, count)
     return admitted[:count]
 
@@ -593,7 +601,6 @@ def split_by_series(count: int, rows: PooledSamples, names: NameTables, scratch:
 
 
 # Columns of a page, in the shape in which pages hold them.
-
 
 CENSORED, RESET = 1, 2
 # Columns of `cuts`: whatever a slot's page has more than one of.
@@ -714,12 +721,7 @@ def write_counters(states: CounterStates, m: int, inputs: SlotInputs, out: PageC
 @compiled
 def repeats_previous(numbers: Ints, before: int, first: int, end: int) -> bool:
     """Whether the numbers from `first` to `end` are those from `before` to `first`."""
-    if first - before != end - first:
-        return False
-    for i in range(end - first):  # noqa: SIM110 - numba knows no `all`
-        if numbers[before + i] != numbers[first + i]:
-            return False
-    return True
+    return np.array_equal(numbers[before:first], numbers[first:end])
 
 
 # One slot after the other.

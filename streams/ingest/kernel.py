@@ -10,7 +10,7 @@ the grace. A record is tested against the stream time before it, then moves stre
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter, lt
 from typing import NamedTuple
 
@@ -36,6 +36,8 @@ from streams.records.series_index import SeriesIndex
 from streams.records.sorter import RecordSorter, SampleStretch, SideRecord, TimedRecord
 from streams.records.unknown_names import UnknownName
 from streams.topics import Topics
+
+MAX_CONTROLS_PER_PAGE = 64  # of operators, in telemetry; at most some 3 kB each
 
 
 class IngestCounts:
@@ -75,7 +77,7 @@ class IngestCounts:
                     self._counts["dead"] += 1
 
     def add_refused(self, amount: int) -> None:
-        """Count samples that were refused when their slot closed, which happens once."""
+        """Count samples or controls that were refused, each once."""
         self._counts["refused"] += amount
 
     def first_new(self, run: SampleRun) -> int:
@@ -149,6 +151,7 @@ class IngestKernel:
         config: slot length, grace, skew and limits.
         catalogue: all indicators; the source's own become the page's columns.
         topics: names of the topics written to.
+        declared: workloads that the settings declare; they are admitted first.
 
     Attributes:
         next_offset: records below this offset are refused.
@@ -164,6 +167,7 @@ class IngestKernel:
         config: StreamConfig,
         catalogue: tuple[Indicator, ...],
         topics: Topics,
+        declared: Collection[str] = (),
     ) -> None:
         self.partition = partition
         self.source: Source = source
@@ -174,7 +178,7 @@ class IngestKernel:
         self._config = config
         indicators = of_source(catalogue, source)
         self._writer = PageWriter(partition, source, config, indicators, topics)
-        self._index = SeriesIndex()
+        self._index = SeriesIndex(declared)
         self._reader = SampleReader(catalogue, source, config.max_record_bytes, config.skew_ms, self._index)
         self._pool = SamplePool(len(self._reader.fields), config.step_ms)
         self._closer = SlotCloser(config, indicators, self._reader.fields, self._index, self._pool)
@@ -183,7 +187,7 @@ class IngestKernel:
         decoder = RecordDecoder(catalogue, source, config.max_record_bytes)
         self._unknown = decoder.unknown
         self._sorter = RecordSorter(config, self._reader, decoder, self._dead)
-        self._admission = Admission(self._closer.roster, config.context_steps)
+        self._admission = Admission(self._closer.roster, config.context_steps, declared)
         self._open = OpenSlots(config, self._admission, self._index, self._pool)
         self._controls: list[Control] = []
         self._resume_offset: int | None = None
@@ -200,6 +204,7 @@ class IngestKernel:
         catalogue: tuple[Indicator, ...],
         topics: Topics,
         pages: Iterable[tuple[Page, str]],
+        declared: Collection[str] = (),
     ) -> IngestKernel:
         """The kernel as it was when it closed the newest page with a complete chain; it reads on at `resume_offset`.
 
@@ -209,7 +214,7 @@ class IngestKernel:
         Raises:
             ContractBroken: pages exist, but no chain of them is complete.
         """
-        kernel = cls(partition, source, config, catalogue, topics)
+        kernel = cls(partition, source, config, catalogue, topics, declared)
         chain = newest_chain(pages, source, partition, config.context_steps)
         if not chain:
             return kernel
@@ -325,14 +330,18 @@ class IngestKernel:
         self._count_side_records(side_records, None)
 
     def _count_side_records(self, side_records: deque[SideRecord], end_offset: int | None) -> None:
-        """Count the side records below this offset, and keep their controls."""
+        """Count the side records below this offset, and keep their controls, as many as a page may hold."""
         batch: list[SideRecord] = []
         while side_records and (end_offset is None or side_records[0].offset < end_offset):
             batch.append(side_records.popleft())
         self._counts.add_side_records(batch)
         for side_record in batch:
-            if side_record.control is not None and side_record.offset > self._counts.base_offset:
+            if side_record.control is None or side_record.offset <= self._counts.base_offset:
+                continue
+            if len(self._controls) < MAX_CONTROLS_PER_PAGE:
                 self._controls.append(side_record.control)
+            else:
+                self._counts.add_refused(1)
 
     def _fold_run(self, run: SampleRun, side_records: deque[SideRecord], emissions: list[Emission]) -> None:
         num_records = len(run.sizes)

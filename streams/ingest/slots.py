@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -250,12 +250,16 @@ class Admission:
     A worker that starts loads its newest pages, then reads records again that lie before the end of these pages. It
     must judge them as the worker did that wrote the pages, so the pages before each record count.
 
+    Declared workloads are taken in any case.
+
     Args:
         roster: workloads by the newest page that holds them.
         context_steps: L.
+        declared: workloads that the settings declare.
     """
 
-    def __init__(self, roster: Roster, context_steps: int) -> None:
+    def __init__(self, roster: Roster, context_steps: int, declared: Collection[str] = ()) -> None:
+        self._declared = frozenset(declared)
         self._roster = roster
         self._context_steps = context_steps
         self._read_again_to = -1
@@ -274,7 +278,9 @@ class Admission:
             self._pages[workload].append((end_offset, slot))
 
     def admits(self, workload: str, slot: int, offset: int) -> bool:
-        """Whether the workload was in one of the L pages before this slot when the record at this offset was read."""
+        """Whether the workload is declared, or was in one of the L pages before this slot when the record was read."""
+        if workload in self._declared:
+            return True
         if offset <= self._read_again_to and workload in self._pages:
             newest = max(page for end_offset, page in self._pages[workload] if end_offset < offset)
         else:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from streams.catalogue import SOURCES, Source
 from streams.log import ContractBroken
 from streams.pages.page import Page
+
+MAX_WAITING_ROWS: Final = 1 << 18  # some 50 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +24,24 @@ class JoinedSlot:
 class PageJoin:
     """Takes pages in log order and yields slots in ascending order. It needs no timeouts: ticks close silent sources.
 
-    A source without any page is awaited for `patience` slots of the other one, then counts as absent. So a fleet
-    without GPU telemetry is forecast as well. Later pages of slots that were joined without it are returned as
-    stragglers: they are stored, but not decided on again, and their controls go with the next plan.
+    Nothing is joined before every source has a page, and a tick is enough for one. So the first slots do not depend on
+    which source's pages were written first: a slot before the first page of a source is joined without that source.
+
+    Only what waits is limited. Once the pages at hand have `max_waiting_rows`, a source without any page counts as
+    absent. Later pages of slots that were joined without it are returned as stragglers: they are stored, but not
+    decided on again, and their controls go with the next plan.
+
+    Args:
+        max_waiting_rows: rows of workloads that may wait for the first page of a source; a page counts as one more.
+        sources: whose chains there are.
     """
 
-    def __init__(self, patience: int) -> None:
+    def __init__(self, max_waiting_rows: int = MAX_WAITING_ROWS, sources: Sequence[Source] = SOURCES) -> None:
         self.joined: int | None = None
         self._oldest: int | None = None
-        self._patience = patience
+        self._sources = tuple(sources)
+        self._max_waiting_rows = max_waiting_rows
+        self._waiting_rows = 0
         self._closed: dict[Source, int] = {}
         self._digests: dict[Source, str] = {}
         self._pending: dict[int, dict[Source, tuple[Page, int]]] = {}
@@ -64,24 +76,26 @@ class PageJoin:
         if self.joined is not None and page.slot <= self.joined:
             return page
         self._pending.setdefault(page.slot, {})[page.source] = (page, first_offset)
+        self._waiting_rows += 1 + len(page.workloads)
         return None
 
     def ready(self) -> Iterator[JoinedSlot]:
         """Slots that both sources have closed, in order; each is joined once."""
         while self._pending:
             slot = min(self._pending)
-            if any(self._lacks(source, slot) for source in SOURCES):
+            if any(self._lacks(source, slot) for source in self._sources):
                 return
             waiting = self._pending.pop(slot)
             # Always in the same order, because it affects the bytes of plans and decisions.
             pages = {source: waiting[source][0] for source in sorted(waiting)}
+            self._waiting_rows -= sum(1 + len(page.workloads) for page in pages.values())
             self.joined = slot
             yield JoinedSlot(slot, pages)
 
     def _lacks(self, source: Source, slot: int) -> bool:
         closed = self._closed.get(source)
         if closed is None:
-            return self.joined is None and max(self._closed.values()) - slot < self._patience
+            return self.joined is None and self._waiting_rows < self._max_waiting_rows
         return closed < slot
 
     def closed_slots(self) -> dict[Source, int]:

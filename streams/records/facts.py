@@ -66,7 +66,7 @@ class SloCounts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Control(msgspec.Struct, frozen=True):
-    """A control of an operator, written to every partition of `telemetry.requests`; applied once by its id.
+    """A control of an operator, written to `controls`. Where the settings allow it in telemetry, its id applies once.
 
     `action`: mode | pin | unpin | pause | resume. `workload` None means the fleet (pause, resume).
     """

@@ -114,6 +114,8 @@ DEAD_LETTER_CODES = (
     "nesting",
     "labels",
     "kind",
+    "control",
+    "limit",
 )
 
 _encoder = msgspec.json.Encoder()
@@ -241,7 +243,7 @@ def encode_tick(ts_ms: int) -> bytes:
 
 
 def encode_control(control: Control) -> bytes:
-    """A control record's value; written to every partition of `telemetry.requests`, key null."""
+    """A control record's value, for the `controls` topic, key null."""
     if control.action not in CONTROL_ACTIONS:
         raise ValueError(f"action must be one of {', '.join(CONTROL_ACTIONS)}, got {control.action!r}")
     return _encoder.encode({"v": VERSION, "kind": "control"} | _present(control))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from streams.records.strict_json import MalformedError
 _FIRST_CAPACITY = 1024
 # Unused names are dropped when the index holds this many more than twice the names in use.
 _SLACK_NAMES = 65_536
+# Namespaces are counted by a hash of their name. Two that share one share its part of the limit.
+NUM_NAMESPACES = 1_024
+DECLARED = -1
 
 
 class Publisher:
@@ -30,19 +34,25 @@ class Publisher:
 class SeriesIndex:
     """Series numbers of one partition. They are private to a process: nothing published depends on them.
 
+    Args:
+        declared: workloads that the settings declare.
+
     Attributes:
         publishers: by workload.
         by_record: (Kafka key, workload, source) -> series; a record with one of these keys has valid names.
         workload_of: [capacity] workload number of each series.
+        namespace_of: [names or more] `namespace` of each workload number.
         colons_of: [capacity] colons in the labels of each series.
         most_sources: no workload has more series than this.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Collection[str] = ()) -> None:
+        self._declared = frozenset(declared)
         self.publishers: dict[str, Publisher] = {}
         self.by_record: dict[tuple[bytes | None, str, str], int] = {}
         self.workload_of: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
         self.colons_of: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
+        self.namespace_of: Ints = np.zeros(_FIRST_CAPACITY, np.int64)
         self.most_sources = 0
         self._sources: list[str] = []
         self._names: list[str] = []
@@ -93,6 +103,12 @@ class SeriesIndex:
             [publishers[name].number if name in publishers else self.publisher(name).number for name in workloads], int
         )
 
+    def namespace(self, workload: str) -> int:
+        """`DECLARED` for a declared workload, else the number of its namespace: its name up to the last slash."""
+        if workload in self._declared:
+            return DECLARED
+        return zlib.crc32(workload.rpartition("/")[0].encode()) % NUM_NAMESPACES
+
     def publisher(self, workload: str) -> Publisher:
         """The workload's entry; a new one for a name seen first."""
         publisher = self.publishers.get(workload)
@@ -103,6 +119,9 @@ class SeriesIndex:
             else:
                 number = len(self._names)
                 self._names.append(workload)
+                if number >= len(self.namespace_of):
+                    self.namespace_of = np.concatenate((self.namespace_of, np.zeros(number, np.int64)))
+            self.namespace_of[number] = self.namespace(workload)
             publisher = self.publishers[workload] = Publisher(workload, number)
             self._name_ranks = None
         return publisher

@@ -36,6 +36,11 @@ _MAX_STRETCH_SAMPLES = 8_192
 _MAX_SLOW_SAMPLES = 4_096
 
 
+_NO_CONTROLS = DeadLetter(
+    "control", "operators write to the controls topic; advanced.stream.controls_in_telemetry accepts them here too"
+)
+
+
 class SideRecord(msgspec.Struct, frozen=True, gc=False):
     """A record that moves no time. `outcome` names the counter that it increases; `control` is that of a control
     record.
@@ -65,7 +70,7 @@ class RecordSorter:
     """Sorts the records of one partition.
 
     Args:
-        config: skew.
+        config: skew, and whether telemetry may hold control records.
         reader, decoder: the fast and the slow way to read a record.
         box: collects the dead letters.
 
@@ -76,6 +81,7 @@ class RecordSorter:
     def __init__(self, config: StreamConfig, reader: SampleReader, decoder: RecordDecoder, box: DeadLetterBox) -> None:
         self.published_offset = -1
         self._skew_ms = config.skew_ms
+        self._takes_controls = config.controls_in_telemetry
         self._reader = reader
         self._decode = decoder.decode
         self._box = box
@@ -112,6 +118,8 @@ class RecordSorter:
         elif isinstance(decoded, Tombstone):
             return SideRecord(offset, "tombstones")
         elif isinstance(decoded, ControlRecord):
+            if not self._takes_controls:
+                return self._refused(record, _NO_CONTROLS, "dead")
             return SideRecord(offset, "controls", decoded.control)
         elif isinstance(decoded, TickRecord):
             return TimedRecord(record, decoded, min(decoded.ts_ms, stamp_ms))

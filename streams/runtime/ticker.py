@@ -7,58 +7,78 @@ has reached an instant. In replays and accelerated runs the publisher ticks inst
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from time import time
-from typing import Any
+from time import monotonic, time
+from typing import Any, Final
 
+from streams.config import StreamConfig
 from streams.log import OutRecord
 from streams.records.schema import encode_tick
 
 Send = Callable[[Sequence[OutRecord]], Awaitable[list[Any]]]
+# A round starts so long after the instant that closes a slot: clocks count whole milliseconds, and a tick that comes
+# one too early leaves the slot open until the next round.
+_MARGIN_MS: Final = 20
+_ROUNDS: Final = 8  # that tell the broker's clock
 
 
 class Ticker:
-    """Ticks every assigned telemetry partition.
+    """Ticks every assigned telemetry partition, at the instants that close a slot and halfway between them.
+
+    The clock is the broker's: the stamp that a tick got, and the time that has passed here since its acknowledgement.
+    So a wrong clock of the worker does no harm, only the first round uses it. A stamp is older than its
+    acknowledgement, so this clock is never ahead of the broker's. Of the last rounds, the one that was answered soonest
+    is the nearest (F. Cristian, Probabilistic clock synchronization, 1989). Ticks stay `skew` behind it, for publishers
+    may be ahead.
 
     Args:
         send: publishes and returns one metadata object with the broker's `timestamp` (ms) per record.
         assigned: the telemetry partitions that this worker owns now.
-        period_s: time between two rounds.
-        delay_ms: how far behind the broker's clock a tick stays; must exceed the slowest producer's delay.
+        config: slot length, grace and skew.
+        now_ms: the worker's clock.
+        monotonic_s: never goes back.
     """
 
     def __init__(
         self,
         send: Send,
         assigned: Callable[[], Sequence[tuple[str, int]]],
-        period_s: float,
-        delay_ms: int,
+        config: StreamConfig,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
+        monotonic_s: Callable[[], float] = monotonic,
     ) -> None:
         self._send = send
         self._assigned = assigned
-        self._period_s = period_s
-        self._delay_ms = delay_ms
+        self._config = config
         self._now_ms = now_ms
-        self._stamp_ms: int | None = None
+        self._monotonic_s = monotonic_s
+        self._offsets_ms: deque[float] = deque(maxlen=_ROUNDS)  # of the broker's clock to `monotonic_s`
+
+    def broker_ms(self) -> int:
+        """The broker's clock, by its stamps; before the first, the worker's."""
+        if not self._offsets_ms:
+            return self._now_ms()
+        return int(self._monotonic_s() * 1000 + max(self._offsets_ms))
+
+    def next_round_s(self) -> float:
+        """Time until the next round, at most half a step."""
+        half_ms = max(1, self._config.step_ms // 2)
+        since_ms = self.broker_ms() - self._config.skew_ms - self._config.grace_ms - _MARGIN_MS
+        return (half_ms - since_ms % half_ms) / 1000
 
     async def round(self) -> int:
-        """Tick once; returns the number of partitions ticked.
-
-        The clock is the broker's last stamp, so that a wrong clock of the worker does no harm. Only the first round
-        uses the worker's clock.
-        """
+        """Tick once; returns the number of partitions ticked."""
         partitions = self._assigned()
         if not partitions:
             return 0
-        ts_ms = (self._stamp_ms if self._stamp_ms is not None else self._now_ms()) - self._delay_ms
-        value = encode_tick(ts_ms)
+        value = encode_tick(self.broker_ms() - self._config.skew_ms)
         sent = await self._send([OutRecord(topic, None, value, partition) for topic, partition in partitions])
-        self._stamp_ms = max(metadata.timestamp for metadata in sent)
+        self._offsets_ms.append(max(metadata.timestamp for metadata in sent) - self._monotonic_s() * 1000)
         return len(partitions)
 
     async def run(self) -> None:
         """Tick until cancelled."""
         while True:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.next_round_s())
             await self.round()

@@ -71,7 +71,7 @@ class _Bench:
         topics = Topics("bench.", 1)
         self.planning = Planning([spec_of(name) for name in self.feed.names], job.stream, topics)
         sources: tuple[Source, ...] = ("requests", "gpu")
-        self.ingest = {s: IngestKernel(0, s, job.stream, DEFAULT_CATALOGUE, topics) for s in sources}
+        self.ingest = {s: IngestKernel(0, s, job.stream, DEFAULT_CATALOGUE, topics, self.feed.names) for s in sources}
         self._offsets: dict[str, int] = defaultdict(int)
         self.costs = _Costs()
 

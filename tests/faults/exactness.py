@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from agents.planning.codec import decode_plan
+from agents.planning.codec import CONTROLS_PARTITION, decode_plan, plan_key
 from infra.explain.dead_letters import UNUSED
 from streams.catalogue import DEFAULT_CATALOGUE, SOURCES
 from streams.config import StreamConfig
@@ -92,7 +92,7 @@ def check_pages(pipeline: Pipeline, proof: Proof) -> None:
         for partition in range(PARTITIONS):
             log = [(e.offset, e.stamp_ms, e.key, e.value) for e in telemetry if e.partition == partition]
             dead: list[int] = []
-            want, _ = expected_pages(source, log, oracle_settings(pipeline.stream), dead)
+            want, _ = expected_pages(source, log, oracle_settings(pipeline.stream, pipeline.workloads), dead)
             refused |= {_letter(topic, partition, offset) for offset in dead}
             must |= {_letter(topic, partition, offset) for offset in always_published(dead)}
             found = {slot: page for (p, s, slot), page in stored.items() if (p, s) == (partition, source)}
@@ -201,6 +201,8 @@ def compare(
         entries = entries_of(of, getattr(of.topics, name))
         if until is not None and of is pipeline:
             entries = [e for e in entries if e.offset < until[e.partition]]
+        if name == "plans":  # those of control records are not the forecast stage's
+            entries = [e for e in entries if e.key != plan_key(CONTROLS_PARTITION)]
         if name == "commits":
             entries = [e for e in entries if (e.key or b"").startswith(role.encode())]
         return unique(entries, lambda e: (e.partition, *identity(e.value or b"")), label, counts)

@@ -33,6 +33,8 @@ STALLED_GPU = range(52, 56)
 class HostilePipeline(Pipeline):
     """A pipeline with such telemetry. `declared` are the workloads its settings name."""
 
+    forges_controls = True
+
     def __init__(
         self,
         bootstrap: str,
@@ -136,8 +138,13 @@ class HostilePipeline(Pipeline):
         if rng.random() < 0.1:
             action = rng.choice(["pause", "resume"])
             control = Control(f"op-{self.slot}", start_ms, action, workload=self.declared[1], by="tests")
-            for partition in range(PARTITIONS):
-                self.producer.send(topics.telemetry_requests, value=encode_control(control), partition=partition)
+            self.producer.send(topics.controls, value=encode_control(control), partition=0)
+        if rng.random() < 0.05 and self.forges_controls:
+            # Publishers of telemetry may not give orders: in their topics such a record is refused.
+            control = Control(f"forged-{self.slot}", start_ms, "pause", by="somebody")
+            self.producer.send(
+                topics.telemetry_requests, value=encode_control(control), partition=self.slot % PARTITIONS
+            )
 
 
 def partition_of(key: bytes) -> int:

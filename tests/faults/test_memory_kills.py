@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from agents.decide.agent import DecideStage
+from agents.decide.controls import ControlStage
 from agents.decide.kernel import DecideKernel
 from agents.forecast.agent import ForecastStage
 from agents.forecast.batcher import MicroBatcher
@@ -68,15 +69,16 @@ def stages_of(pipeline: MemoryPipeline, inference: InferenceWorker, roles: Seque
         return DecideKernel.restore(policy, stream, topics, commit=commit, published=published)
 
     made: dict[str, Stage] = {
-        "ingest": IngestStage(stream, DEFAULT_CATALOGUE, topics),
+        "ingest": IngestStage(stream, DEFAULT_CATALOGUE, topics, declared=pipeline.declared),
         "forecast": ForecastStage(topics, forecast_kernel),
         "decide": DecideStage(topics, decide_kernel),
     }
-    return [made[role] for role in roles]
+    controls = [ControlStage(topics, stream.step_ms, NullMeter())] if "decide" in roles else []
+    return [*(made[role] for role in roles), *controls]
 
 
 def partitions_of(pipeline: MemoryPipeline, topic: str) -> int:
-    return 1 if topic == pipeline.topics.plans else PARTITIONS
+    return 1 if topic in (pipeline.topics.plans, pipeline.topics.controls) else PARTITIONS
 
 
 class Fate:

@@ -18,9 +18,17 @@ from infra.kafka.embedded import EmbeddedKafka
 from streams.catalogue import SOURCES
 from streams.config import StreamConfig
 from streams.records.schema import encode_sample
+from tests.faults.logs import Entry, read_log
 from tests.integration.pipeline import PARTITIONS, Pipeline, stop, workload_names
 
 STREAM = StreamConfig(step_ms=1_000, grace_ms=1_500, skew_ms=1_000, context_steps=16)
+
+
+_STEADY_SLOTS = 8
+
+
+def _read(entry: Entry) -> Decision:
+    return msgspec.json.decode(entry.value or b"", type=Decision)
 
 
 @contextmanager
@@ -70,6 +78,11 @@ def test_ticks_close_slots_in_real_time_even_where_a_source_is_silent(
             assert monotonic() < deadline, pipeline.log_of("live")[-3000:]
             publish()
             sleep(0.2)
+        behind = len(decisions())  # those of slots from before it was at work
+        while len(decisions()) < behind + _STEADY_SLOTS:
+            assert monotonic() < deadline, pipeline.log_of("live")[-3000:]
+            publish()
+            sleep(0.2)
     found = decisions()
     assert {d.workload for d in found} <= {loud, quiet}
     assert {d.action for d in found} == {"hold"}
@@ -80,3 +93,9 @@ def test_ticks_close_slots_in_real_time_even_where_a_source_is_silent(
     assert b"late" not in b"".join(v or b"" for *_, v in pipeline.log(topics.dead_letters))
     stamps = {p for p, *_ in pipeline.log(topics.pages)}
     assert stamps == set(range(PARTITIONS))
+    # A tick is sent when grace and skew are over, so a decision waits for nothing else. The machine may be busy.
+    decided = [(d.origin_ts_ms, e.stamp_ms) for e in read_log(broker.bootstrap, topics.decisions) for d in [_read(e)]]
+    delays = sorted(stamp_ms - origin_ms for origin_ms, stamp_ms in sorted(decided)[-_STEADY_SLOTS:])
+    print(f"decisions {delays} ms after the end of their slot")
+    assert delays[0] >= STREAM.grace_ms
+    assert delays[len(delays) // 4] <= STREAM.grace_ms + STREAM.skew_ms + 300

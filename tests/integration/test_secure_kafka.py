@@ -129,7 +129,7 @@ def test_each_right_that_is_missing_is_named(kafka: SecureKafka, pipeline: Secur
             said = pipeline.refusal()
             assert f"lacks {missing} on {kind} {name}. Grant it" in said, said
             named += 1
-    assert named == 18
+    assert named == 19
     kafka.grant_only("User:harmony", documented(pipeline.topics, ["ingest"]))
     said = pipeline.refusal("decide")
     assert "lacks READ and WRITE on topic" in said

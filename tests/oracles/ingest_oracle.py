@@ -25,6 +25,9 @@ class Settings:
     max_record_bytes: int
     silence_steps: int
     source_cap: float | None = None
+    max_undeclared: int = 256
+    declared: frozenset[str] = frozenset()
+    controls: bool = True
 
 
 def always_published(dead_offsets: list[int]) -> set[int]:
@@ -62,6 +65,13 @@ def expected_pages(
             count["tombstones"] += 1
             continue
         if decoded["what"] == "control":
+            if not s.controls:
+                count["dead"] += 1
+                dead_offsets.append(offset)
+                continue
+            if len(controls) >= 64:
+                count["refused"] += 1
+                continue
             controls.append(decoded["control"])
             continue
         if decoded["what"] == "tick":
@@ -146,12 +156,18 @@ def close(
     recent = [p for p in pages if p["slot"] >= slot - s.context_steps]
     known = {w for p in recent for w in p["workloads"]}
     admitted: set[str] = set()
-    for _, identity, _, _ in entries:
-        w = identity[0]
-        if w in admitted:
-            continue
-        if w in known or len(known | admitted) < s.max_workloads:
-            admitted.add(w)
+    for turn in ("declared", "undeclared"):
+        for _, identity, _, _ in entries:
+            w = identity[0]
+            held = known | admitted
+            strangers = [name for name in held if name not in s.declared]
+            alike = [name for name in strangers if name.rpartition("/")[0] == w.rpartition("/")[0]]
+            if w in known or (turn == "declared" and w in s.declared and len(held) < s.max_workloads):
+                admitted.add(w)
+            elif turn == "undeclared" and w not in s.declared:
+                room = len(held) < s.max_workloads and len(strangers) < s.max_undeclared
+                if room and len(alike) < (s.max_undeclared + 1) // 2:
+                    admitted.add(w)
     count["refused"] += sum(identity[0] not in admitted for _, identity, _, _ in entries)
     rows: dict[str, dict[str, Any]] = {}
     series: dict[tuple[str, str], dict[str, Any]] = {}

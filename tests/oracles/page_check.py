@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ def check_page(page: Page, want: dict[str, Any]) -> None:
         assert hists == expected["hists"]
 
 
-def oracle_settings(config: StreamConfig) -> Settings:
+def oracle_settings(config: StreamConfig, declared: Collection[str] = ()) -> Settings:
     return Settings(
         config.step_ms,
         config.grace_ms,
@@ -57,4 +58,7 @@ def oracle_settings(config: StreamConfig) -> Settings:
         config.max_record_bytes,
         config.source_silence_steps,
         config.source_cap,
+        config.max_undeclared,
+        frozenset(declared),
+        config.controls_in_telemetry,
     )

@@ -262,7 +262,7 @@ class _Fleet:
         self._rng = np.random.default_rng(seed)
         self.topics = topics = Topics(partitions=1)
         self.ingest: dict[Source, IngestKernel] = {
-            source: IngestKernel(0, source, self.config, DEFAULT_CATALOGUE, topics) for source in _VALUES
+            source: IngestKernel(0, source, self.config, DEFAULT_CATALOGUE, topics, self.names) for source in _VALUES
         }
         specs = [spec_of(name, _LEAD_S) for name in self.names]
         self.planning = Planning(specs, self.config, topics) if planned else None

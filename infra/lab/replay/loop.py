@@ -128,7 +128,9 @@ class MemoryLoop:
         engine: ForecastEngine = Engine(forecaster, batcher, policy, DEFAULT_CATALOGUE, stream.step_ms, meter)
         if state_override is not None:
             engine = OverriddenEngine(engine, state_override)
-        self._forecast = ForecastKernel(0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, meter)
+        self._forecast = ForecastKernel(
+            0, stream, DEFAULT_CATALOGUE, _TOPICS, policy, engine, meter, sources=("requests",)
+        )
         self._decide = DecideKernel(policy, stream, _TOPICS)
         self._offsets = {"telemetry": 0, "pages": 0, "plans": 0}
         self._loop = asyncio.new_event_loop()

@@ -169,3 +169,16 @@ def test_expected_current_is_the_wanted_count_or_else_ready_and_pending() -> Non
     for fleet, wanted in ((told, 6), (untold, 5)):
         _, (command,) = run(log(record(0, plan(proposed=7, fleet=fleet))))
         assert command.expected_current == wanted
+
+
+def test_declared_workloads_are_decided_first_then_by_priority_and_act_before_observe() -> None:
+    specs = (spec("b", mode="observe"), spec("c"), spec("d", priority=1, mode="observe"))
+    k = kernel(policy(*specs))
+    swapped = control("mode", "c", mode="observe"), control("mode", "b", mode="act")
+    first, second = log(record(0, plan("a"), plan("b"), plan("c"), plan("d")), record(1, controls=swapped))
+    k.fold(first)
+    ranks = {w: k._rank(k.state, k._policy.spec(w), w) for w in "abcd"}
+    assert sorted("abcd", key=ranks.__getitem__) == ["d", "c", "b", "a"]
+    k.fold(second)
+    ranks = {w: k._rank(k.state, k._policy.spec(w), w) for w in "abcd"}
+    assert sorted("abcd", key=ranks.__getitem__) == ["d", "b", "c", "a"]

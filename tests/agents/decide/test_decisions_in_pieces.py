@@ -89,7 +89,7 @@ def test_of_a_large_plan_not_all_is_kept_until_it_is_told_and_totals_are_those_o
     monkeypatch.setattr(decide_kernel, "_PIECE_WORKLOADS", 1)
     monkeypatch.setattr(decide_agent, "_MAX_UNOBSERVED", 4)
     meter = PrometheusMeter(strict=True)
-    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=1)
+    metrics = DecideMetrics(meter, TOPICS, fleet="test", epoch=1)
     seen = list[str]()
 
     def observe(emission: Emission) -> None:

@@ -36,3 +36,17 @@ def test_the_number_of_workloads_decides_who_forecasts(
         return {record.source for record in records}
 
     assert asyncio.run(scene()) == {source}
+
+
+def test_undeclared_workloads_take_no_network_from_declared_ones() -> None:
+    async def scene() -> dict[str, str]:
+        loop = MemoryLoop(("a",))
+        loop.workloads = ("a", "made-up-1", "made-up-2")
+        loop.forecast._engine._crowd = (1, MicroBatcher(_naive, deadline_s=0))  # type: ignore[attr-defined]
+        for _ in range(4):
+            await loop.publish_slot()
+        records = [msgspec.json.decode(r.value or b"", type=ForecastRecord) for r in loop.logs[loop.topics.forecasts]]
+        return {record.workload: record.source for record in records}
+
+    naive = "seasonal_naive"
+    assert asyncio.run(scene()) == {"a": "last_value", "made-up-1": naive, "made-up-2": naive}

@@ -27,7 +27,7 @@ from streams.records.schema import encode_fleet, encode_sample, encode_tick
 from streams.runtime.lane import Kernel, Lane
 from streams.topics import Topics
 
-STREAM = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000, context_steps=32)
+STREAM = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000, context_steps=32, controls_in_telemetry=True)
 START_SLOT = 340_000_000
 DELAY_MS = 250  # between the stamp that closes a slot and the clock of whoever measures
 
@@ -59,7 +59,7 @@ class MemoryLoop:
         self.forecast = ForecastKernel(0, STREAM, DEFAULT_CATALOGUE, self.topics, policy, engine, self.meter, scorer)
         self.decide = DecideLane(
             DecideKernel(policy, STREAM, self.topics),
-            DecideMetrics(self.meter, self.topics.decisions, fleet=policy.fleet, epoch=policy.epoch),
+            DecideMetrics(self.meter, self.topics, fleet=policy.fleet, epoch=policy.epoch),
         )
         self._counter = 0.0
         self._read = {self.topics.pages: 0, self.topics.plans: 0}

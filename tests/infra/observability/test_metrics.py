@@ -311,7 +311,7 @@ def test_the_guards_of_the_chain_have_their_own_label_value() -> None:
 
 
 def test_stages_are_those_of_the_design() -> None:
-    assert STAGES == ("ingest", "forecast", "decide")
+    assert STAGES == ("ingest", "forecast", "decide", "controls")
 
 
 def test_the_page_of_metrics_is_current() -> None:

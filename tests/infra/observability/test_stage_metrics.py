@@ -216,7 +216,7 @@ async def test_a_source_without_page_or_tick_is_silent_after_its_patience() -> N
 
 def test_replica_time_is_counted_by_what_was_held_wanted_and_needed() -> None:
     meter = PrometheusMeter(strict=True)
-    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=0, step_s=15.0, hold_s=30.0)
+    metrics = DecideMetrics(meter, TOPICS, fleet="test", epoch=0, step_s=15.0, hold_s=30.0)
     for step, proposed in enumerate([6, 8, 5, 5]):
         replicas = ReplicaView(10, 0, 10, proposed, 9)
         for workload, mode in (("a", "observe"), ("b", "act")):

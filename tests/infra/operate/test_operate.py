@@ -244,7 +244,7 @@ def app() -> typer.Typer:
         (
             ["dlq", "replay", "--reason", "17", "--brokers", "127.0.0.1:1"],
             2,
-            "nothing is refused as '17'; known here: decode, future",
+            "nothing is refused as '17'; known here: control, decode, future",
         ),
         (["status", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker answers at 127.0.0.1:1"),
         (["explain", "a", "--brokers", "127.0.0.1:1"], 1, "No Kafka broker"),

@@ -48,7 +48,7 @@ def test_a_lease_that_is_renewed_is_no_new_command_to_a_worker_that_has_just_sta
 
     def counted(*decisions: Decision) -> float | None:
         meter = PrometheusMeter(strict=True)
-        metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
+        metrics = DecideMetrics(meter, TOPICS, fleet="test", epoch=EPOCH)
         for made in decisions:
             metrics(emission(made))
         return meter.registry.get_sample_value("harmony_commands_total")
@@ -62,7 +62,7 @@ def test_a_lease_that_is_renewed_is_no_new_command_to_a_worker_that_has_just_sta
 
 def test_a_number_that_is_no_longer_known_has_no_series() -> None:
     meter = PrometheusMeter(strict=True)
-    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
+    metrics = DecideMetrics(meter, TOPICS, fleet="test", epoch=EPOCH)
     metrics(emission(decision("a", 1)))
     gauges = ("p_miss", "miss_share", "miss_share_allowed", "replicas_ready", "replicas_wanted")
     assert told(meter, *gauges).keys() == {f"{name} a" for name in gauges}
@@ -80,7 +80,7 @@ def test_a_number_that_is_no_longer_known_has_no_series() -> None:
 
 def test_what_is_allowed_and_commanded_follows_the_decisions() -> None:
     meter = PrometheusMeter(strict=True)
-    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
+    metrics = DecideMetrics(meter, TOPICS, fleet="test", epoch=EPOCH)
     for step, mode in enumerate(("act", "observe", "act")):
         made = decision("a", step, mode=mode)
         metrics(emission(made))
@@ -94,7 +94,7 @@ def test_what_is_allowed_and_commanded_follows_the_decisions() -> None:
 async def test_what_went_to_another_worker_is_told_by_that_one_alone() -> None:
     loop = MemoryLoop()
     meter = loop.meter
-    metrics = DecideMetrics(meter, TOPICS.decisions, fleet="test", epoch=EPOCH)
+    metrics = DecideMetrics(meter, TOPICS, fleet="test", epoch=EPOCH)
     for n in range(24):
         await loop.publish_slot(rate=10.0 + n % 3)
     metrics(emission(decision("a", 1), decision("b", 1)))

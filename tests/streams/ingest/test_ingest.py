@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streams.catalogue import DEFAULT_CATALOGUE
 from streams.config import StreamConfig
-from streams.ingest.kernel import IngestKernel
+from streams.ingest.kernel import MAX_CONTROLS_PER_PAGE, IngestKernel
 from streams.log import ContractBroken, LogRecord
 from streams.records.dead_letters import MAX_CUT_BYTES, MAX_LETTER_BYTES, MAX_LETTERS_PER_STRETCH, STRETCH_OFFSETS
 from streams.records.facts import Control, FleetFacts, OutcomeFact
@@ -162,7 +162,7 @@ def test_sources_are_known_for_the_silence_steps() -> None:
 
 
 def test_controls_ride_with_the_next_page_and_move_no_time() -> None:
-    log = Log()
+    log = Log(replace(CONFIG, controls_in_telemetry=True))
     log.tick(500)
     control = Control(control_id="c-1", ts_ms=T0 + 10**9, action="pin", workload="w", replicas=3, by="me")
     log.put(encode_control(control), 10, None)
@@ -171,6 +171,30 @@ def test_controls_ride_with_the_next_page_and_move_no_time() -> None:
     assert log.kernel.stream_time_ms == T0 + 500
     log.tick(2500)
     assert [p.controls for p in log.pages] == [(control, late), ()]
+
+
+def test_control_records_in_telemetry_are_refused_unless_the_settings_allow_them() -> None:
+    log = Log()
+    log.tick(500)
+    log.put(encode_control(Control("c-1", T0, "pause")), 10, None)
+    log.tick(2500)
+    assert [p.controls for p in log.pages] == [(), ()]
+    assert log.kernel.dead_letter_counts == {"control": 1}
+    (letter,) = [out for e in log.emissions for group in e.outputs for out in group]
+    assert dict(letter.headers)["reason"] == b"control"
+    assert b"controls topic" in dict(letter.headers)["detail"]
+
+
+def test_a_page_holds_a_bounded_number_of_control_records_and_the_rest_is_counted() -> None:
+    log = Log(replace(CONFIG, controls_in_telemetry=True))
+    log.tick(500)
+    for number in range(MAX_CONTROLS_PER_PAGE + 7):
+        log.put(encode_control(Control(f"c-{number}", T0, "pin", "w", replicas=1)), 10, None)
+    log.tick(2500)
+    log.put(encode_control(Control("c-later", T0, "pause")), 2500, None)
+    log.tick(3500)
+    assert [len(p.controls) for p in log.pages] == [MAX_CONTROLS_PER_PAGE, 0, 1]
+    assert [p.counters.refused for p in log.pages] == [7, 7, 7]
 
 
 # Limits.

@@ -22,15 +22,22 @@ from tests.streams.pages.page_bytes import encode_page
 
 TOPICS = Topics()
 SETTINGS = (
-    StreamConfig(step_ms=1000, grace_ms=1500, skew_ms=300, context_steps=6, max_workloads=100),
+    StreamConfig(
+        step_ms=1000, grace_ms=1500, skew_ms=300, context_steps=6, max_workloads=100, controls_in_telemetry=True
+    ),
     StreamConfig(step_ms=1000, grace_ms=400, skew_ms=400, context_steps=3, max_workloads=2, source_silence_steps=2),
     StreamConfig(step_ms=700, grace_ms=2100, skew_ms=0, context_steps=16, max_workloads=3, max_record_bytes=1500),
-    StreamConfig(step_ms=1000, grace_ms=1500, skew_ms=300, context_steps=6, source_cap=1.25),
+    StreamConfig(
+        step_ms=1000, grace_ms=1500, skew_ms=300, context_steps=6, source_cap=1.25, controls_in_telemetry=True
+    ),
+    StreamConfig(step_ms=1000, grace_ms=1500, skew_ms=300, context_steps=3, max_undeclared=3),
 )
+IDS = ["plain", "crowded", "small", "capped", "shared"]
+DECLARED = ("team/w-2",)
 
 
 def kernel_of(source: Source, config: StreamConfig) -> IngestKernel:
-    return IngestKernel(0, source, config, DEFAULT_CATALOGUE, TOPICS)
+    return IngestKernel(0, source, config, DEFAULT_CATALOGUE, TOPICS, DECLARED)
 
 
 def log_of(seed: int, source: Source, config: StreamConfig, num_slots: int = 40) -> list[RawRecord]:
@@ -49,7 +56,7 @@ def commits_of(emissions: list[Emission]) -> list[tuple[bytes, bytes]]:
     return [(c.key or b"", c.value or b"") for e in emissions for c in e.commits]
 
 
-@pytest.mark.parametrize("config", SETTINGS, ids=["plain", "crowded", "small", "capped"])
+@pytest.mark.parametrize("config", SETTINGS, ids=IDS)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_page_is_what_the_oracle_says(seed: int, source: Source, config: StreamConfig) -> None:
@@ -57,7 +64,7 @@ def test_every_page_is_what_the_oracle_says(seed: int, source: Source, config: S
     want, counters = expected_pages(
         source,
         log,
-        oracle_settings(config),
+        oracle_settings(config, DECLARED),
     )
     kernel = kernel_of(source, config)
     emissions = kernel.fold([LogRecord(*r) for r in log])
@@ -99,7 +106,7 @@ def crash_and_replay(log: list[RawRecord], source: Source, config: StreamConfig,
     by_offset = [LogRecord(*r) for r in log]
     for _ in range(12):
         pages = [(p.page, p.digest) for p in pages_of(topic, config)]
-        kernel = IngestKernel.restore(0, source, config, DEFAULT_CATALOGUE, TOPICS, pages)
+        kernel = IngestKernel.restore(0, source, config, DEFAULT_CATALOGUE, TOPICS, pages, DECLARED)
         start = kernel.resume_offset or 0
         todo = [r for r in by_offset if r.offset >= start]
         lives = rng.randint(1, max(1, len(todo) // 3))
@@ -109,12 +116,12 @@ def crash_and_replay(log: list[RawRecord], source: Source, config: StreamConfig,
             written = commits_of(kernel.fold(batch))
             topic += written if lives > 0 else written[: rng.randint(0, len(written))]
     pages = [(p.page, p.digest) for p in pages_of(topic, config)]
-    kernel = IngestKernel.restore(0, source, config, DEFAULT_CATALOGUE, TOPICS, pages)
+    kernel = IngestKernel.restore(0, source, config, DEFAULT_CATALOGUE, TOPICS, pages, DECLARED)
     topic += commits_of(kernel.fold([r for r in by_offset if r.offset >= (kernel.resume_offset or 0)]))
     return [key + value for key, value in topic]
 
 
-@pytest.mark.parametrize("config", SETTINGS, ids=["plain", "crowded", "small", "capped"])
+@pytest.mark.parametrize("config", SETTINGS, ids=IDS)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(6))
 def test_lives_that_end_anywhere_write_the_same_pages(seed: int, source: Source, config: StreamConfig) -> None:
@@ -148,7 +155,7 @@ def test_holes_in_the_pages_are_filled_with_the_same_pages(seed: int) -> None:
     at = len(unbroken) - rng.randint(1, 5)
     holey = unbroken[:at] + [c for c in unbroken[at:] if rng.random() < 0.5]
     stored = [(p.page, p.digest) for p in pages_of(holey, config)]
-    kernel = IngestKernel.restore(0, "requests", config, DEFAULT_CATALOGUE, TOPICS, stored)
+    kernel = IngestKernel.restore(0, "requests", config, DEFAULT_CATALOGUE, TOPICS, stored, DECLARED)
     again = commits_of(kernel.fold([r for r in records if r.offset >= (kernel.resume_offset or 0)]))
     assert set(again) <= set(unbroken)
     assert set(holey) | set(again) == set(unbroken)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from streams.config import StreamConfig
 from streams.log import OutRecord
+from streams.records.decode import decode
+from streams.records.schema import TickRecord
 from streams.runtime.ticker import Ticker
+
+CONFIG = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000)
+BROKER_MS = 340_000_000 * 5_000 + 1_234  # the broker's clock when this process's is at 0
 
 
 @dataclass
@@ -17,27 +23,65 @@ class Stamp:
     timestamp: int
 
 
-async def test_ticks_follow_the_brokers_clock_and_stay_behind_it() -> None:
-    sent: list[OutRecord] = []
-    stamps = iter([50_000, 51_000, 49_000])
+@dataclass
+class Broker:
+    """Stamps what it is sent, and answers some time later; the worker's own clock is an hour off."""
 
-    async def send(group: Sequence[OutRecord]) -> list[Any]:
-        sent.extend(group)
-        stamp = next(stamps)
-        return [Stamp(stamp - 5), Stamp(stamp)]
+    answer_s: tuple[float, ...] = (0.005,)
+    clock_s: float = 0.0
+    stamped: list[tuple[int, OutRecord]] = field(default_factory=list)
 
-    ticker = Ticker(send, lambda: [("telemetry", 0), ("telemetry", 3)], 1.0, 2_000, now_ms=lambda: 99_000_000)
-    for _ in range(3):
-        assert await ticker.round() == 2
-    assert [r.partition for r in sent] == [0, 3] * 3
-    told = [b'"ts_ms":%d' % ts_ms in (r.value or b"") for r, ts_ms in zip(
-        sent, [98_998_000] * 2 + [48_000] * 2 + [49_000] * 2, strict=True
-    )]  # fmt: skip
-    assert all(told)
+    async def send(self, group: Sequence[OutRecord]) -> list[Any]:
+        stamp_ms = BROKER_MS + int(self.clock_s * 1000)
+        self.stamped += [(stamp_ms, record) for record in group]
+        self.clock_s += self.answer_s[len(self.stamped) // len(group) % len(self.answer_s)]
+        return [Stamp(stamp_ms) for _ in group]
+
+    def ticker(self) -> Ticker:
+        return Ticker(
+            self.send,
+            lambda: [("telemetry", 0), ("telemetry", 3)],
+            CONFIG,
+            now_ms=lambda: BROKER_MS - 3_600_000 + int(self.clock_s * 1000),
+            monotonic_s=lambda: self.clock_s,
+        )
+
+    async def run(self, num_rounds: int) -> list[tuple[int, int]]:
+        """(stamp, tick) of the first partition in each round."""
+        ticker = self.ticker()
+        for _ in range(num_rounds):
+            self.clock_s += ticker.next_round_s()
+            assert await ticker.round() == 2
+        assert [record.partition for _, record in self.stamped] == [0, 3] * num_rounds
+        return [(stamp_ms, _time_of(record)) for stamp_ms, record in self.stamped[::2]]
+
+
+def _time_of(record: OutRecord) -> int:
+    tick = decode(record.value, None, "requests")
+    assert isinstance(tick, TickRecord)
+    return tick.ts_ms
+
+
+@pytest.mark.parametrize("answer_s", [(0.005,), (0.005, 0.4, 0.09), (0.2,)])
+async def test_ticks_stay_skew_behind_the_brokers_clock_however_late_it_answers(answer_s: tuple[float, ...]) -> None:
+    ticks = await Broker(answer_s).run(40)
+    behind_ms = [stamp_ms - tick_ms for stamp_ms, tick_ms in ticks[1:]]
+    assert min(behind_ms) >= CONFIG.skew_ms
+    assert max(behind_ms[2:]) <= CONFIG.skew_ms + 210  # by then the soonest answer is known
+    assert ticks[0][1] < ticks[0][0] - 3_600_000 + 10  # the first has only the worker's own clock
+
+
+async def test_a_slot_is_closed_as_soon_as_grace_and_skew_are_over() -> None:
+    closed: dict[int, int] = {}
+    for stamp_ms, tick_ms in (await Broker().run(40))[2:]:
+        closed.setdefault(CONFIG.last_closed(tick_ms), stamp_ms)
+    delays = [stamp_ms - CONFIG.slot_end_ms(slot) for slot, stamp_ms in closed.items()][1:]
+    assert len(delays) >= 18
+    assert all(CONFIG.grace_ms + CONFIG.skew_ms <= d <= CONFIG.grace_ms + CONFIG.skew_ms + 50 for d in delays), delays
 
 
 async def test_a_worker_without_partitions_does_not_tick() -> None:
     async def send(_group: Sequence[OutRecord]) -> list[Any]:
         pytest.fail("ticked")
 
-    assert await Ticker(send, list, 1.0, 2_000).round() == 0
+    assert await Ticker(send, list, CONFIG).round() == 0

@@ -1,0 +1,108 @@
+"""What one publisher sends in a burst ends no worker, and costs declared workloads next to nothing: the full size."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import monotonic
+
+import pytest
+from kafka import KafkaProducer
+
+from infra.kafka.embedded import EmbeddedKafka
+from streams.records.facts import Control
+from streams.records.schema import encode_control, encode_sample
+from tests.faults.logs import Progress
+from tests.integration.pipeline import PARTITIONS, Pipeline, stop, workload_names
+
+pytestmark = pytest.mark.faults
+
+BEFORE, AFTER = 6, 8  # slots
+MOST_AGE_RATIO = 1.5
+
+
+class Flooded(Pipeline):
+    """A worker in real use of its time; how long each slot takes to be decided."""
+
+    def __init__(self, broker: EmbeddedKafka, home: Path) -> None:
+        super().__init__(broker.bootstrap, "flooded.", home, workload_names(10))
+        self.process = self.start_worker()
+        self.progress = Progress(broker.bootstrap, self.topics)
+
+    def age_s(self) -> float:
+        """Publish a slot; how old it is when it is decided, were it published as time passes."""
+        self.publish_slot()
+        began = monotonic()
+        decided = self.progress.wait_for_slot(self.slot - 1, ("decide",), 120)
+        assert decided, self.log_of()[-3000:]
+        assert self.process.poll() is None
+        return monotonic() - began + (self.stream.grace_ms + self.stream.skew_ms) / 1000
+
+    def memory_mb(self) -> float:
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * 4_096 / 1e6
+
+    @contextmanager
+    def publisher(self) -> Iterator[KafkaProducer]:
+        """Another publisher, as fast as it can."""
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=20, batch_size=1 << 16)
+        yield producer
+        producer.flush(120)
+        producer.close(5)
+
+
+@pytest.fixture
+def flooded(own_broker: EmbeddedKafka, tmp_path: Path) -> Iterator[Flooded]:
+    made = Flooded(own_broker, tmp_path / "flooded")
+    yield made
+    if made.process.poll() is None:
+        stop(made.process)
+    made.progress.close()
+    made.producer.close(1)
+
+
+def check(made: Flooded, usual_s: float, before_mb: float, most_mb: float) -> None:
+    """Declared workloads are decided about as soon as before, in no more memory, in this life and in the next."""
+    ages = [made.age_s() for _ in range(AFTER)]
+    grown_mb = made.memory_mb() - before_mb
+    print(f"age {usual_s:.2f} s before, {[round(age, 2) for age in ages]} after; memory + {grown_mb:.0f} MB")
+    assert made.process.poll() is None
+    assert max(ages[2:]) <= MOST_AGE_RATIO * usual_s
+    assert grown_mb <= most_mb
+    assert stop(made.process) == 0
+    made.process = made.start_worker()
+    made.age_s()
+    assert made.process.poll() is None
+    assert "worker stops" not in made.log_of()
+
+
+@pytest.mark.parametrize("topic", ["telemetry_requests", "controls"])
+def test_sixty_thousand_pins_in_a_burst(flooded: Flooded, topic: str) -> None:
+    usual_s = median(flooded.age_s() for _ in range(BEFORE))
+    before_mb = flooded.memory_mb()
+    rng, now_ms = random.Random(1), flooded.slot * flooded.stream.step_ms
+    with flooded.publisher() as producer:
+        for number in range(60_000):
+            reason = rng.randbytes(120).hex()
+            pin = Control(
+                f"pin-{number}", now_ms, "pin", f"x/{rng.randbytes(60).hex()}"[:128], replicas=3, reason=reason
+            )
+            partition = number % PARTITIONS if topic == "telemetry_requests" else 0
+            producer.send(getattr(flooded.topics, topic), value=encode_control(pin), partition=partition)
+    check(flooded, usual_s, before_mb, 150)
+
+
+@pytest.mark.parametrize("number", [30_000, 300_000])
+def test_names_that_nobody_has_heard_of(flooded: Flooded, number: int) -> None:
+    usual_s = median(flooded.age_s() for _ in range(BEFORE))
+    before_mb = flooded.memory_mb()
+    ts_ms = flooded.slot * flooded.stream.step_ms + 1_000
+    with flooded.publisher() as producer:
+        for n in range(number):
+            name = f"flood/{n:06d}"
+            values: dict[str, float | None] = {"requests_started_total": 1.0, "num_requests_running": 2.0}
+            value = encode_sample("requests", name, "r0", ts_ms, values)
+            producer.send(flooded.topics.telemetry_requests, key=name.encode(), value=value)
+    check(flooded, usual_s, before_mb, 200)
