@@ -22,6 +22,7 @@ from infra.simulator.arrivals import Arrivals, Tokens
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import EngineProfile
 from infra.simulator.sizing import benchmark_rps
+from infra.simulator.split import ServingModes, serving_modes
 from model.capacity.grid import LOAD_TEST_OFF_BY
 from model.capacity.roofline import OFF_BY, IterationCosts
 
@@ -326,8 +327,7 @@ def of_profile(profile: EngineProfile, prompt: Tokens, output: Tokens, slo: Slo)
     Raises:
         HarmonyError: an idle replica misses the SLO too often (exit code 2).
     """
-    rng = np.random.default_rng(_SEED)
-    lengths = Arrivals(np.zeros(_DRAWS), prompt.draw(rng, _DRAWS), output.draw(rng, _DRAWS))
+    lengths = _lengths(prompt, output)
     carried = benchmark_rps(profile, lengths, Objective(slo.ttft_s, slo.tpot_s), slo.objective, _SEED)
     if carried is None:
         raise HarmonyError(
@@ -337,3 +337,30 @@ def of_profile(profile: EngineProfile, prompt: Tokens, output: Tokens, slo: Slo)
             2,
         )
     return MeasuredCapacity(carried, OFF_BY)
+
+
+def modes_of_profile(
+    profile: EngineProfile, prompt: Tokens, output: Tokens, slo: Slo, handover_token_s: float
+) -> ServingModes:
+    """Load tests of such an engine that prefills and decodes, and of pools that do either, simulated.
+
+    Args:
+        handover_token_s: time to hand over the cache of a prompt token.
+
+    Raises:
+        HarmonyError: neither mode keeps the SLO (exit code 2).
+    """
+    objective = Objective(slo.ttft_s, slo.tpot_s)
+    modes = serving_modes(profile, _lengths(prompt, output), objective, slo.objective, _SEED, handover_token_s)
+    if modes.together_rps is None and not modes.split_per_gpu_rps:
+        raise HarmonyError(
+            f"Neither mode keeps {slo.ttft_s:g} s and {slo.tpot_s:g} s for {slo.objective:.2%} of the requests. Single "
+            "prompts take longer. Allow more time, or give a replica more or faster GPUs.",
+            2,
+        )
+    return modes
+
+
+def _lengths(prompt: Tokens, output: Tokens) -> Arrivals:
+    rng = np.random.default_rng(_SEED)
+    return Arrivals(np.zeros(_DRAWS), prompt.draw(rng, _DRAWS), output.draw(rng, _DRAWS))

@@ -75,6 +75,11 @@ def test_load_tests_are_put_together(tmp_path: Path) -> None:
         (("--load-test", "x.json"), "x.json: cannot be read"),
         (("--load-test", "x.json", "--objective", 1.5), "--objective must be between 0 and 1"),
         (("--load-test", "x.json", "--profile-out", "OUT"), "it goes with --model"),
+        (("--profile", "no-such"), "--profile: no-such: no such profile"),
+        (("--profile", "opt13b-a100", "--model", "MODEL"), "or --profile NAME"),
+        (("--profile", "opt13b-a100", "--rate", 5), "--rate is the load of the pools"),
+        (("--load-test", "x.json", "--split"), "--split simulates an engine"),
+        (("--profile", "opt13b-a100", "--split", "--slo-tpot", 0.001), "Neither mode keeps"),
     ],
 )
 def test_mistakes_get_one_sentence(arguments: tuple[object, ...], says: str, model: Path, tmp_path: Path) -> None:
@@ -84,3 +89,14 @@ def test_mistakes_get_one_sentence(arguments: tuple[object, ...], says: str, mod
     assert result.exception.exit_code == 2
     if says != "either":
         assert re.search(re.escape(says), result.exception.message)
+
+
+def test_pools_of_their_own_are_compared_with_both_together() -> None:
+    given = ("--profile", "opt13b-a100", "--split", "--objective", 0.9, "--slo-ttft", 0.4, "--slo-tpot", 0.04)
+    tokens = ("--prompt-tokens", "512:0.5", "--output-tokens", "64:0.5")
+    result = run(*given, *tokens, "--rate", 40, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["mode"] == min(told["gpus"], key=told["gpus"].get)
+    assert told["split_per_gpu_rps"] == pytest.approx(1 / (1 / told["prefill_rps"] + 1 / told["decode_rps"]))
+    assert told["split_per_gpu_rps"] > 1.3 * told["together_per_gpu_rps"]
