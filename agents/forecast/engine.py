@@ -288,9 +288,10 @@ class Engine:
     def _target_columns(self, subject: Subject, least: int) -> list[int]:
         """The published columns: demand, or whatever is observed of a workload without request telemetry.
 
-        An undeclared workload that is silent has none: made-up names must cost little once they are not heard any more.
+        An undeclared workload of which nothing was observed has none: made-up names must cost little once they are not
+        heard any more.
         """
-        if subject.refused == "silent" and not subject.state.declared:
+        if subject.refused == "silent" and not subject.state.declared and not subject.window.observed[-1].any():
             return []
         enough = [n for n, number in enumerate(subject.window.observed_steps) if number >= least]
         demand = [n for n in enough if self._catalogue[n].level == 1]

@@ -72,7 +72,8 @@ def _run_fleet(options: RunOptions, console: Console) -> None:
         raise HarmonyError(str(error), exit_code=2) from error
     policy = demo_policy(fleet, stream)
     report = options.report or options.settings.state_dir / REPORT
-    check_writable(report)
+    if options.report is not None:  # the state directory is looked at by the session, which says how to set it
+        check_writable(report)
     with accelerated_session(options, policy, stream, console) as session:
         pace = f"{speed:g} x real time" if speed else "as fast as possible"
         if scenario is not None:

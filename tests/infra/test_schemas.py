@@ -51,7 +51,7 @@ def test_schemas_are_closed_over_their_references_and_open_to_new_fields(name: s
     wanted = set(re.findall(r'"#/\$defs/(\w+)"', text))
     assert wanted == set(schema["$defs"])
     assert 'additionalProperties": false' not in text
-    assert set(schema["required"]) | {"budget_left_ratio", "lead_time_starts"} >= set(schema["properties"])
+    assert set(schema["required"]) | {"budget_left_ratio", "lead_time_starts", "work"} >= set(schema["properties"])
     for definition in (schema, *schema["$defs"].values()):
         assert definition["description"].endswith(".")
         assert all(value["description"].rstrip(".") for value in definition["properties"].values())

@@ -132,7 +132,7 @@ def test_each_right_that_is_missing_is_named(kafka: SecureKafka, pipeline: Secur
     assert named == 19
     kafka.grant_only("User:harmony", documented(pipeline.topics, ["ingest"]))
     said = pipeline.refusal("decide")
-    assert "lacks READ and WRITE on topic" in said
+    assert f"lacks READ on topic {pipeline.topics.controls}, READ and WRITE on topic" in said
     assert "topics rights --for decide" in said
 
 

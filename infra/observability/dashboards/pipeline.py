@@ -26,11 +26,12 @@ PIPELINE = DashboardSpec(
                 ),
                 PanelSpec(
                     "Refused and lost",
-                    "Records refused, by reason, and telemetry that retention removed before it was read.",
+                    "Records refused, by reason, telemetry that retention removed unread, and web connections dropped.",
                     "ops",
                     (
                         Query(f"sum by (code) (rate(harmony_dead_letters_total[{RATE}]))", "{{code}}"),
                         Query(f"sum(rate(harmony_telemetry_lost_total[{RATE}]))", "lost"),
+                        Query(f"sum(rate(harmony_web_connections_dropped_total[{RATE}]))", "web connections"),
                     ),
                 ),
                 PanelSpec(

@@ -54,7 +54,7 @@ def test_states_and_faults_of_devices_are_not_forecast() -> None:
     """Quantiles of an error code say nothing."""
     loop = MemoryLoop(("a",))
     devices = SimpleNamespace(
-        window=SimpleNamespace(observed_steps=[4 * (i.source == "gpu") for i in DEFAULT_CATALOGUE])
+        refused=None, window=SimpleNamespace(observed_steps=[4 * (i.source == "gpu") for i in DEFAULT_CATALOGUE])
     )
     columns = loop.forecast._engine._target_columns(devices, 4)  # type: ignore[attr-defined]
     assert {ALL[n] for n in columns} == {

@@ -31,7 +31,7 @@ def test_a_partition_has_as_many_network_workloads_as_its_step_allows(
         inference.close()
 
 
-def test_as_shipped_the_network_forecasts_what_has_been_known_for_six_hours() -> None:
+def test_as_shipped_the_network_forecasts_from_the_first_steps_up_to_four_minutes() -> None:
     inference, engine = host_model(Settings(), DEFAULT_CATALOGUE, NullMeter())
     values = torch.rand(3, 128, 1, generator=torch.Generator().manual_seed(1)) + 5
     batch = context_batch(values)
@@ -40,7 +40,7 @@ def test_as_shipped_the_network_forecasts_what_has_been_known_for_six_hours() ->
     seen[2, -36:] = True
     batch = replace(batch, coarse=torch.full((3, COARSE_ROWS, 1), 5.0), coarse_observed=seen)
     try:
-        assert engine._forecaster.forecast(batch, 16, 8).sources == ("pool", "pool", "combined")
+        assert engine._forecaster.forecast(batch, 16, 8).sources == ("combined",) * 3
         assert engine._forecaster.forecast(batch, 17, 8).sources == ("pool", "pool", "pool")
     finally:
         inference.close()
