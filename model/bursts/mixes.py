@@ -34,6 +34,8 @@ _BANDWIDTH: Final = 0.25
 _UNCHANGED_ROWS: Final = 2.0
 # Requests of ten minutes from which on their mix is known.
 _MIN_REQUESTS: Final = 100.0
+# Ratio of the heaviest to the lightest mix from which on changes are looked at; the doubt of the capacity covers less.
+_MIN_RANGE_RATIO: Final = 1.1
 
 
 def work_paths(
@@ -45,7 +47,7 @@ def work_paths(
     step_s: float,
     shape: tuple[int, int],
 ) -> NDArray[np.float32] | None:
-    """Work of a request in parts of its present work, float32 [H, S]; None where too little is known.
+    """Work of a request in parts of its present work, float32 [H, S]; None where too little is known, or changes.
 
     Args:
         means, observed: [R, 3], arrivals, prompt tokens and generated tokens per second of ten minutes each, oldest
@@ -58,17 +60,17 @@ def work_paths(
         return None
     rate, prompt, output = means[known].astype(np.float64).T
     work = law.relative_work(prompt / rate, output / rate)
-    if work is None:
+    if work is None or work.max() < _MIN_RANGE_RATIO * work.min():
         return None
     rows = np.maximum(np.cumsum(known) - 1, 0)  # of rows that tell nothing the last one before stands
     paths = np.empty(shape, np.float32)
-    _follow(np.log(work)[rows], np.uint64(row_seed(item_id, origin_ts_ms, _SEED)), step_s, paths)
+    _follow(work[rows], np.uint64(row_seed(item_id, origin_ts_ms, _SEED)), step_s, paths)
     return paths
 
 
 @compiled
 def _follow(work: Float, key: np.uint64, step_s: float, paths: NDArray[np.float32]) -> None:
-    """Fill paths [H, S] from the logarithms of the work [R] of the past, in parts of the present."""
+    """Fill paths [H, S] from the work [R] of the past, in parts of the present."""
     horizon, num_paths = paths.shape
     paths[:] = 1.0
     ahead = int(np.ceil(horizon * step_s / _ROW_S))
@@ -78,7 +80,7 @@ def _follow(work: Float, key: np.uint64, step_s: float, paths: NDArray[np.float3
     cumulative = np.empty(usable)
     total = 0.0
     for k in range(usable):
-        z = work[k] / _BANDWIDTH
+        z = np.log(work[k]) / _BANDWIDTH
         total += np.exp(-0.5 * z * z)
         cumulative[k] = total
     total += _UNCHANGED_ROWS
@@ -94,6 +96,7 @@ def _follow(work: Float, key: np.uint64, step_s: float, paths: NDArray[np.float3
         # Where within the ten minutes, by what is left of the level.
         below = cumulative[first - 1] if first > 0 else 0.0
         phase = (level - below) / (cumulative[first] - below)
-        for t in range(horizon):
+        changed = max(int(np.ceil((1.0 - phase) * _ROW_S / step_s - 0.5)), 0)
+        for t in range(changed, horizon):
             row = first + int(phase + (t + 0.5) * step_s / _ROW_S)
-            paths[t, s] = np.exp(work[min(row, len(work) - 1)] - work[first])
+            paths[t, s] = work[min(row, len(work) - 1)] / work[first]

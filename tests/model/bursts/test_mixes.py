@@ -44,7 +44,8 @@ def heavier(present: float = LIGHT, later: float = HEAVY) -> float:
 
 
 def test_a_mix_that_never_changed_stays() -> None:
-    assert paths_of([LIGHT] * ROWS) == pytest.approx(np.ones((HORIZON, PATHS)), abs=1e-6)
+    assert paths_of([LIGHT] * ROWS) is None
+    assert paths_of([LIGHT, 1.01 * LIGHT] * 72) is None
 
 
 def test_as_many_paths_turn_heavy_as_did_before() -> None:
@@ -76,15 +77,14 @@ def test_heavy_requests_become_light_again() -> None:
 
 
 def test_a_mix_never_seen_before_lasts() -> None:
-    assert paths_of([LIGHT] * ROWS, present=HEAVY) == pytest.approx(np.ones((HORIZON, PATHS)), abs=1e-6)
+    assert paths_of([HEAVY, 2 * HEAVY] * 72) == pytest.approx(np.ones((HORIZON, PATHS)), abs=1e-6)
 
 
 def test_rows_with_few_requests_and_gaps_tell_nothing() -> None:
     assert paths_of([LIGHT, HEAVY] * 72, rate=0.1) is None
     means, observed = means_of(([LIGHT] * 5 + [HEAVY]) * 24)
     observed[5::6] = False  # all the heavy ones
-    paths = work_paths(law(), means, observed, "w", 0, STEP_S, (HORIZON, PATHS))
-    assert paths == pytest.approx(np.ones((HORIZON, PATHS)), abs=1e-6)
+    assert work_paths(law(), means, observed, "w", 0, STEP_S, (HORIZON, PATHS)) is None
 
 
 def test_without_a_known_mix_nothing_is_said() -> None:
@@ -103,6 +103,7 @@ def test_without_a_known_mix_nothing_is_said() -> None:
 def test_paths_are_finite_positive_and_fixed_by_workload_and_origin(
     answers: list[float], step_s: float, horizon: int, paths: int, origin_ts_ms: int
 ) -> None:
+    answers = [*answers, 1.0, 5_000.0]  # so that there is a change
     made = [work_paths(law(), *means_of(answers), "w", origin_ts_ms, step_s, (horizon, paths)) for _ in range(2)]
     assert made[0] is not None
     assert made[1] is not None
