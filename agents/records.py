@@ -122,7 +122,7 @@ class WorkView(msgspec.Struct, frozen=True, gc=False):
         NonNegativeFloat | None,
         _field(
             "Work of a request when a new replica has served its commit time, by that of now, 95th percentile; "
-            "null: too little is known.",
+            "null: too little is known, or it hardly changes.",
             unit="1",
         ),
     ] = None
