@@ -166,12 +166,21 @@ def lone_attainment(profile: EngineProfile, lengths: Arrivals, objective: Object
 def _attainment(
     profile: EngineProfile, lengths: Arrivals, objective: Objective, rate_rps: float, replicas: int, seed: int
 ) -> float:
+    load = drawn_load(lengths, rate_rps, max(50, min(20_000, int(rate_rps * TEST_S))), seed)
+    return _served(profile, load, objective, replicas, settled_s(load))
+
+
+def drawn_load(lengths: Arrivals, rate_rps: float, count: int, seed: int) -> Arrivals:
+    """Poisson arrivals with token counts drawn with replacement."""
     rng = np.random.default_rng(seed)
-    count = max(50, min(20_000, int(rate_rps * TEST_S)))
     times = np.cumsum(rng.exponential(1 / rate_rps, count))
     chosen = rng.integers(0, len(lengths), count)
-    load = Arrivals(times, lengths.prompt_tokens[chosen], lengths.output_tokens[chosen])
-    return _served(profile, load, objective, replicas, min(LOAD_TEST_SETTLE_S, float(times[-1]) / 4))
+    return Arrivals(times, lengths.prompt_tokens[chosen], lengths.output_tokens[chosen])
+
+
+def settled_s(load: Arrivals) -> float:
+    """When a load test begins to count: the engines have filled."""
+    return min(LOAD_TEST_SETTLE_S, float(load.arrival_s[-1]) / 4)
 
 
 def _served(profile: EngineProfile, load: Arrivals, objective: Objective, replicas: int, from_s: float) -> float:

@@ -20,7 +20,7 @@ from infra.simulator.arrivals import Arrivals
 from infra.simulator.cluster import Cluster, ConstantLeadTime
 from infra.simulator.ledger import Objective, Request
 from infra.simulator.profiles import EngineProfile
-from infra.simulator.sizing import DRAIN_S, LOAD_TEST_SETTLE_S, POOL, TEST_S
+from infra.simulator.sizing import DRAIN_S, POOL, TEST_S, drawn_load, settled_s
 
 CHUNKS = (512, 1024, 2048, 4096, 8192)
 """Prompt tokens per iteration that are tried beside the profile's."""
@@ -149,13 +149,11 @@ def _goodput(
 def _good_share(
     profile: EngineProfile, lengths: Arrivals, is_good: Callable[[Request], bool], rate_rps: float, seed: int
 ) -> float:
-    rng = np.random.default_rng(seed)
-    count = max(200, min(6_000, int(rate_rps * POOL * TEST_S)))
-    times = np.cumsum(rng.exponential(1.0 / (rate_rps * POOL), count))
-    chosen = rng.integers(0, len(lengths), count)
+    pool_rps = rate_rps * POOL
+    load = drawn_load(lengths, pool_rps, max(200, min(6_000, int(pool_rps * TEST_S))), seed)
     cluster = Cluster(profile, POOL, ConstantLeadTime(0.0), Objective(math.inf, math.inf))
-    cluster.feed(Arrivals(times, lengths.prompt_tokens[chosen], lengths.output_tokens[chosen]))
-    cluster.advance(float(times[-1]) + DRAIN_S)
-    from_s = min(LOAD_TEST_SETTLE_S, float(times[-1]) / 4)
+    cluster.feed(load)
+    cluster.advance(float(load.arrival_s[-1]) + DRAIN_S)
+    from_s = settled_s(load)
     scored = [request for request in cluster.requests if request.arrival_s >= from_s]
     return sum(map(is_good, scored)) / len(scored)
