@@ -237,6 +237,8 @@ class WorkerProcess:
             registry=self.meter.registry,
             busy=self._deciding,
         )
+        if self._decide_metrics is not None:
+            self._decide_metrics.attainment = page.attainment
         try:
             server = ProbeServer(
                 self.health,
