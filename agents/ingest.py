@@ -37,6 +37,11 @@ class IngestLane:
         """The source, and its newest closed slot; None before the first."""
         return self.kernel.source, self.kernel.last_closed
 
+    @property
+    def behind_ms(self) -> int:
+        """How far stream time lay behind the broker's stamp of the newest record."""
+        return self.kernel.behind_ms
+
     def problems(self) -> list[TelemetryProblem]:
         """Telemetry that was accepted and cannot be used."""
         return self.kernel.problems()

@@ -11,8 +11,6 @@ from time import monotonic
 from typing import Literal
 
 import structlog
-from rich.console import Console
-from rich.table import Table
 
 from agents.actuation.guard import ApplyGuard, RateCaps
 from agents.policy import WorkloadSpec
@@ -28,6 +26,7 @@ from infra.actuate.runner import CommandFeed, LogClock, Runner, wall_ms
 from infra.actuate.store import OverridesFile, Store, overrides_path
 from infra.console.errors import HarmonyError
 from infra.console.options import say
+from infra.console.output import FittedTable, TableColumn, output
 from infra.console.text import printable
 from infra.observability.health import Health
 from infra.observability.probes import ProbeServer
@@ -214,20 +213,22 @@ async def run_dry(chosen: Chosen, *, once: bool, simulated: bool, as_json: bool)
     with controller_of(chosen, Pretend(), dry_run=True, clock=clock, report=show) as controller:
         await follow(chosen, controller, once=once)
     if table:
-        Console().print(events_table(events))
+        output().print(events_table(events))
 
 
-def events_table(events: Mapping[str, Event]) -> Table:
-    """One row per workload."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("workload", "target", "now", "wanted", "would", "why"):
-        table.add_column(heading, overflow="fold", justify="right" if heading in ("now", "wanted") else "left")
+def events_table(events: Mapping[str, Event]) -> FittedTable:
+    """One row per workload; a narrow terminal shows fewer columns."""
+    columns = [
+        TableColumn("workload"), TableColumn("now", 1, right=True), TableColumn("wanted", right=True),
+        TableColumn("would", wraps=True), TableColumn("why", 2, wraps=True), TableColumn("target", 3),
+    ]  # fmt: skip
+    table = FittedTable(columns)
     for workload, e in sorted(events.items()):
         t = e.target
         would = f"set {e.after}" if e.after is not None else f"{e.status}: {e.reason}"
         risk = "" if e.p_miss is None else f", P(miss) {e.p_miss:.3g}"
-        cells = (workload, f"{t.kind} {t.namespace}/{t.name}", _number(e.before), str(e.wanted), would, e.why + risk)
-        table.add_row(*(printable(cell, 120) for cell in cells))
+        cells = (workload, _number(e.before), str(e.wanted), would, e.why + risk, f"{t.kind} {t.namespace}/{t.name}")
+        table.rows.append([printable(cell, 120) for cell in cells])
     return table
 
 

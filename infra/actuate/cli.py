@@ -1,4 +1,4 @@
-"""`harmony actuate dry-run|webhook|kubernetes|keda`, and the words to actuators: `stop`, `resume`, `pin`, `unpin`."""
+"""`harmony actuate dry-run|webhook|kubernetes|keda|plugin`, and the operator's words in force on this host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that write the operator's overrides of this host: kill switch and pins, in a file that needs no Kafka."""
+"""The operator's overrides of this host: kill switch and pins, in a file that needs no Kafka."""
 
 from __future__ import annotations
 
@@ -21,56 +21,50 @@ OverridesOption = Annotated[
     Path | None,
     typer.Option("--words", help="File of the operator's words; default: in the state directory.", dir_okay=False),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the word.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (stop, resume, pin, unpin, words):
-        app.command()(command)
+    """Add the command that shows them; `harmony pin` and `pause` with `--here` write them."""
+    app.command()(words)
 
 
-def stop(reason: ReasonOption = "", file: OverridesOption = None, config: ConfigOption = None) -> None:
+def stop(reason: str, file: Path | None, config: Path | None) -> None:
     """The kill switch of this host's actuators: they change nothing and answer with errors. Pins still count."""
     text = f"stopped by {_user()}" + (f": {printable(reason, 200)}" if reason else "")
     _change(file, config, lambda _: {"stopped": text})
-    say("The actuators of this host change nothing more, until `harmony actuate resume`.")
+    say("The actuators of this host change nothing more, until `harmony resume --here`.")
 
 
-def resume(file: OverridesOption = None, config: ConfigOption = None) -> None:
+def resume(file: Path | None, config: Path | None) -> None:
     """Undo stop."""
     _change(file, config, lambda _: {"stopped": None})
     say("The actuators of this host act again.")
 
 
-def pin(
-    workload: Annotated[str, typer.Argument(help="Workload id.")],
-    replicas: Annotated[int, typer.Argument(min=0, help="Replicas to hold.")],
-    for_: Annotated[str, typer.Option("--for", help="How long: 30m, 2h, 1d.")] = "1h",
-    reason: ReasonOption = "",
-    file: OverridesOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Hold a workload at a count, whatever commands say, even when none come. See also `harmony pin`."""
+def pin(workload: str, replicas: int, duration: str, reason: str, file: Path | None, config: Path | None) -> None:
+    """Hold a workload at a count, whatever commands say, even when none come.
+
+    Raises:
+        HarmonyError: a workload, count or duration that cannot be.
+    """
     from agents.records import Pin
     from infra.actuate.runner import wall_ms
     from infra.kafka.operator import encode_checked, parse_duration_ms, word
 
     now_ms = wall_ms()
-    until_ms = now_ms + parse_duration_ms(for_)
+    until_ms = now_ms + parse_duration_ms(duration)
     # The two ways to pin take the same workloads and counts.
     encode_checked(word("pin", workload, now_ms, replicas=replicas, until_ts_ms=until_ms))
     new_pin = Pin(replicas, until_ms, _user(), printable(reason, 200))
     _change(file, config, lambda w: {"pins": {**w.pins, workload: new_pin}})
-    say(f"{printable(workload)}: the actuators of this host hold {replicas} replicas for {for_}.")
 
 
-def unpin(
-    workload: Annotated[str, typer.Argument(help="Workload id.")],
-    file: OverridesOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Let commands count again."""
+def unpin(workload: str, file: Path | None, config: Path | None) -> None:
+    """Let commands count again.
+
+    Raises:
+        HarmonyError: nothing pins it.
+    """
     from infra.console.text import nearest
 
     def without(w: Overrides) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from infra.lab.series import Table
+    from model.contract import Forecaster
 
 _SCORES = ("wql", "mase", "crps", "coverage_50", "coverage_90", "peak_pinball_95")
 
@@ -77,7 +78,7 @@ def forecast(
 def evaluate(
     df: pd.DataFrame,
     prediction_length: int = 24,
-    models: Sequence[str] = ("snaive", "served"),
+    models: Sequence[str | Forecaster] = ("snaive", "served"),
     *,
     id_column: str = "item_id",
     timestamp_column: str = "timestamp",
@@ -92,7 +93,8 @@ def evaluate(
     Args:
         df, id_column, timestamp_column, target, step: as `forecast` has them.
         prediction_length: steps ahead, 1 to 64.
-        models: contestants of `harmony evaluate --protocol rolling`, such as snaive, ewma, ridge, served_pool, served.
+        models: contestants of `harmony evaluate --protocol rolling`, such as snaive, ewma, ridge, served_pool, served;
+            or a forecaster of your own (docs/plugins.md), scored under the name of its class.
         context_length: rows that a forecaster reads before an origin.
         max_origins: forecasts per item, evenly spread over its last fifth.
         seed: of the bootstrap.
@@ -107,16 +109,22 @@ def evaluate(
     """
     import pandas as pd
 
-    from infra.lab.evaluate.models import roster
+    from infra.lab.evaluate.models import FINE_ROWS, roster
     from infra.lab.evaluate.rolling import result_rows, run_rolling, task_of_tables
+    from model.evaluation.served import rolling_contestant
 
     horizon = whole_number("prediction_length", prediction_length, 1, MAX_STEPS)
     context = whole_number("context_length", context_length, 2)
     cap = whole_number("max_origins", max_origins, 1)
-    names = [models] if isinstance(models, str) else list(dict.fromkeys(models))
+    asked = [models] if isinstance(models, str) else list(models)
+    own = {type(model).__name__: model for model in asked if not isinstance(model, str)}
+    names = list(dict.fromkeys(model if isinstance(model, str) else type(model).__name__ for model in asked))
     with python_errors():
         tables = tables_of_frame(df, id_column, timestamp_column, target, step)
-        contestants = roster(names)
+        contestants = roster([name for name in names if name not in own])
+        for name, forecaster in own.items():
+            _check_forecaster(name, forecaster, horizon)
+            contestants.rolling[name] = rolling_contestant(forecaster, FINE_ROWS)
         chosen, not_run = contestants.choose("rolling", names)
         if not_run:
             raise InputError("models: " + "; ".join(f"{name} cannot run here ({why})" for name, why in not_run.items()))
@@ -132,6 +140,14 @@ def evaluate(
             )
         rows = result_rows(run, chosen, draws=200, seed=seed)
     return pd.DataFrame([_score_row(row) for row in rows])
+
+
+def _check_forecaster(name: str, forecaster: Forecaster, horizon: int) -> None:
+    if not callable(getattr(forecaster, "forecast", None)):
+        raise InputError(f"models: {name} has no method forecast(batch, horizon, num_paths).")
+    longest = getattr(forecaster, "max_horizon", horizon)
+    if longest < horizon:
+        raise InputError(f"models: {name} forecasts at most {longest} steps; prediction_length is {horizon}.")
 
 
 def _lower_bounds(tables: Sequence[Table]) -> list[float]:

@@ -35,6 +35,10 @@ CaOption = Annotated[Path | None, typer.Option("--ca-file", help="Certificate au
 StartsOption = Annotated[
     bool, typer.Option("--starts", help="Report the stages of each replica's start, from kube-state-metrics.")
 ]
+HistoryOption = Annotated[
+    str | None,
+    typer.Option(help="First publish so much of the server's past, such as 7d: for a fleet that starts."),
+]
 FLEET_SOURCE = "collect"
 
 
@@ -54,6 +58,7 @@ def prometheus(
     interval: IntervalOption = "5s",
     count_replicas: ReplicasOption = False,
     starts: StartsOption = False,
+    history: HistoryOption = None,
     header: HeaderOption = None,
     token_file: TokenOption = None,
     ca_file: CaOption = None,
@@ -62,6 +67,7 @@ def prometheus(
     shared: Dry,
 ) -> None:
     """Ask a Prometheus server, or read exporters directly, and publish what profiles know."""
+    from infra.collect.history import QUERY_TIMEOUT_S, history_s, load_history
     from infra.collect.loop import Read, collect, interval_of, reader_of
     from infra.collect.mapping.starts import START_SERIES, PodStarts
     from infra.collect.sources.prometheus import PrometheusApi, PrometheusSource
@@ -70,14 +76,22 @@ def prometheus(
 
     if (server is None) == (not scrape and targets is None):
         raise HarmonyError("Say either --server URL, or exporters with --scrape or --targets.", 2)
+    if history is not None and server is None:
+        raise HarmonyError("--history asks a Prometheus for the past: say --server URL. Exporters know only now.", 2)
+    length_s = None if history is None else history_s(history)
     settings = shared.settings()
     interval_s = interval_of(interval)
     http = http_client(min(10.0, max(interval_s, 1.0)), tuple(header or ()), token_file, ca_file)
     reader = reader_of(settings[0], profile or (), mapping or (), workload)
     read: Read
+    before = None
     if server is not None:
         names = (*reader.names, *(START_SERIES if starts else ()))
         read = PrometheusSource(PrometheusApi(server, http, selector), names, printable_url(server))
+        if length_s is not None:
+            # Answers of many minutes take longer than those of a round.
+            patient = http_client(QUERY_TIMEOUT_S, tuple(header or ()), token_file, ca_file)
+            before = load_history(PrometheusApi(server, patient, selector), read, settings, shared, length_s)
     else:
         labels = parse_labels(label or ())
         fixed = [parse_target(text, labels) for text in scrape or ()]
@@ -98,6 +112,7 @@ def prometheus(
         fleet_source=fleet_source,
         starts=PodStarts(reader.workload_of_pod) if starts else None,
         settings=settings,
+        before=before,
     )
 
 
@@ -180,13 +195,16 @@ def file(
     profile: ProfileOption = None,
     mapping: MappingOption = None,
     workload: WorkloadOption = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Publish it as the past, in the order of time: for a fleet that starts.")
+    ] = False,
     *,
     shared: Dry,
 ) -> None:
     """Publish what files hold: dumps of exporters, CSV of nvidia-smi, DCGM or AMD's tools, others' JSON lines."""
     from infra.collect.files import collect_files
 
-    collect_files(shared, paths, form, label or (), profile or (), mapping or (), workload)
+    collect_files(shared, paths, form, label or (), profile or (), mapping or (), workload, history=history)
 
 
 @app.command()

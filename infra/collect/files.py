@@ -7,7 +7,7 @@ import socket
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -26,6 +26,7 @@ from infra.collect.sources.scrape import Round, parse_labels
 from infra.console.errors import HarmonyError
 from infra.console.options import say
 from infra.console.tables import NoTextError, open_text
+from infra.settings.load import Settings
 
 JSON_FORMATS = tuple(form for form in FORMATS if form not in ("auto", "otlp_proto"))
 FILE_FORMATS = ("auto", "exposition", "csv", *JSON_FORMATS)
@@ -46,8 +47,13 @@ def collect_files(
     profiles: Sequence[str],
     mappings: Sequence[Path],
     workload: str | None,
+    *,
+    history: bool = False,
 ) -> None:
     """Publish every file, one after the other.
+
+    Args:
+        history: all files together in the order of time, as the past of a fleet that starts.
 
     Raises:
         HarmonyError: a file that cannot be read (names file and line), or Kafka did not take it.
@@ -61,14 +67,28 @@ def collect_files(
     passed_over: Counter[str] = Counter()
     with publisher_of(common, *settings) as publisher:
         collector = Collector(lambda: looked, reader, settings[0].topics, publisher, say=say)
-        for path in paths:
-            for points in read_file(path, form, given, reader, passed_over):
+        portions = (p for path in paths for p in read_file(path, form, given, reader, passed_over))
+        if history:
+            passed_over.update(_publish_past(collector, common, settings, portions))
+        else:
+            for points in portions:
                 looked = Round(points)
                 collector.step()
     report(collector.summary() | {"passed_over": dict(passed_over)}, common)
     if not common.as_json:
         for reason, count in passed_over.items():
             say(f"left out: {count} samples: {reason}")
+
+
+def _publish_past(
+    collector: Collector, common: Dry, settings: tuple[Settings, str], portions: Iterable[list[Point]]
+) -> Mapping[str, int]:
+    from infra.collect.history import HistoryPublisher, newest_telemetry_ms, publish_points
+
+    chosen, brokers = settings
+    newest_ms = None if common.dry_run else newest_telemetry_ms(brokers, chosen.topics, chosen.kafka_client_options())
+    publisher = HistoryPublisher(collector, chosen.topics, chosen.stream)
+    return publish_points(publisher, (point for points in portions for point in points), newest_ms, _clock_ms())
 
 
 def read_file(

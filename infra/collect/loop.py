@@ -13,17 +13,19 @@ from types import FrameType
 from typing import Any
 
 from infra.collect.mapping.profiles import choose
-from infra.collect.mapping.readings import Reader
+from infra.collect.mapping.readings import Reader, SourceReading
 from infra.collect.mapping.schema import ExporterProfile
 from infra.collect.mapping.starts import PodStarts, summaries
 from infra.collect.mapping.workloads import Identities
 from infra.collect.options import Dry
+from infra.collect.points import Point
 from infra.collect.publisher import DryRun, KafkaPublisher, RecordPublisher, pack, replicas_from_sources
 from infra.collect.sources.scrape import Round
 from infra.console.errors import HarmonyError
 from infra.console.options import print_json, say
 from infra.console.text import parse_duration_s, some
 from infra.settings.load import Settings
+from streams.log import OutRecord
 from streams.topics import Topics
 
 _MOST_NAMED = 8
@@ -86,19 +88,40 @@ class Collector:
             HarmonyError: Kafka did not take the records.
         """
         looked = self._read()
+        readings = self._readings(looked)
+        self.send(self._records(readings))
+
+    def slots(self, points: Sequence[Point], step_ms: int) -> dict[int, list[OutRecord]]:
+        """The records of points that span many steps, by step: no record holds samples of two."""
+        by_slot: dict[int, list[SourceReading]] = {}
+        for reading in self._readings(Round(list(points))):
+            by_slot.setdefault(reading.ts_ms // step_ms, []).append(reading)
+        return {slot: self._records(readings) for slot, readings in by_slot.items()}
+
+    def _readings(self, looked: Round) -> list[SourceReading]:
         readings = self._reader.read(looked.points)
         self._measured |= {reading.workload for reading in readings if reading.kind != "fleet"}
         for start in self._starts.read(looked.points) if self._starts is not None else ():
             # Other pods of the cluster are nobody's replicas.
             if start.workload in self._measured:
                 self._say(f"{start.sentence()}.")
-        if self._fleet_source is not None:
-            readings += replicas_from_sources(readings, self._fleet_source)
-        records = pack(readings, self._topics)
         done = self.collected
         done.rounds += 1
         done.failures = looked.failures
         self._report(looked, {reading.workload for reading in readings})
+        return readings
+
+    def _records(self, readings: list[SourceReading]) -> list[OutRecord]:
+        counted = [] if self._fleet_source is None else replicas_from_sources(readings, self._fleet_source)
+        return pack([*readings, *counted], self._topics)
+
+    def send(self, records: Sequence[OutRecord]) -> None:
+        """Publish records.
+
+        Raises:
+            HarmonyError: Kafka did not take them.
+        """
+        done = self.collected
         try:
             self._publisher.publish(records)
         except HarmonyError:
@@ -237,8 +260,12 @@ def collect(
     fleet_source: str | None = None,
     starts: PodStarts | None = None,
     settings: tuple[Settings, str] | None = None,
+    before: Callable[[Collector], None] | None = None,
 ) -> None:
     """Run a collector until it is told to stop, or once.
+
+    Args:
+        before: what is to be done first, such as publishing the past.
 
     Raises:
         HarmonyError: with `once`, that nothing could be read, or Kafka did not take it.
@@ -247,6 +274,8 @@ def collect(
     topics: Topics = chosen.topics
     with publisher_of(common, chosen, brokers) as publisher:
         collector = Collector(read, reader, topics, publisher, fleet_source=fleet_source, starts=starts, say=say)
+        if before is not None:
+            before(collector)
         if once:
             collector.step()
         else:

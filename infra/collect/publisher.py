@@ -66,7 +66,10 @@ class KafkaPublisher:
 
     def publish(self, records: Sequence[OutRecord]) -> None:
         try:
-            futures = [self._producer.send(r.topic, key=r.key, value=r.value, headers=list(r.headers)) for r in records]
+            futures = [
+                self._producer.send(r.topic, key=r.key, value=r.value, headers=list(r.headers), partition=r.partition)
+                for r in records
+            ]
             self._producer.flush(timeout=_SEND_TIMEOUT_S)
             for future in futures:
                 future.get(timeout=_SEND_TIMEOUT_S)

@@ -284,6 +284,12 @@ METRICS: tuple[Metric, ...] = (
         (_WORKLOAD, Label("level", PEAK_QUANTILES)),
     ),
     Metric(
+        "attainment_ratio",
+        "gauge",
+        "Share of requests within the SLO over the last 360 steps, by load; none where no telemetry has outcomes.",
+        (_WORKLOAD,),
+    ),
+    Metric(
         "error_budget_left_ratio",
         "gauge",
         "Share of the error budget that is left: 1 = no request missed, 0 = as many as the objective allows.",

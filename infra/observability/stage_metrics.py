@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -126,6 +127,10 @@ class DecideMetrics:
         fleet, epoch: of the policy, of which command ids are made.
         step_s: that each decision speaks for.
         hold_s: in `observe`, the largest proposal of so long counts as what HARMONY would have held.
+
+    Attributes:
+        attainment: share of a workload's requests within the SLO over the steps that this worker stores; None: not
+            known. Whoever stores them sets it.
     """
 
     def __init__(
@@ -142,6 +147,7 @@ class DecideMetrics:
         self._fleet, self._epoch = fleet, epoch
         self._topics = topics
         self._step_s, self._hold_ms = step_s, round(hold_s * 1000)
+        self.attainment: Callable[[str], float | None] = lambda _workload: None
         self._proposals: dict[str, deque[tuple[int, int]]] = {}
         self._newest: dict[str, _Replicas] = {}
         self._totals = dict.fromkeys(_STATES, 0)  # of the newest; a large fleet is not added up for each emission
@@ -194,6 +200,7 @@ class DecideMetrics:
         )
         if self._meter.fits(workload):
             self._show_peak(workload, decision.forecast)
+            self._meter.gauge("attainment_ratio", _or_nan(self.attainment(workload)), workload=workload)
 
     def _show_peak(self, workload: str, forecast: _Forecast) -> None:
         """The forecast of the load; of a workload that is planned by tokens there is none in requests."""

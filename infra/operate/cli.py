@@ -12,6 +12,7 @@ from typing import Annotated, TextIO
 
 import typer
 
+from infra.actuate.overrides import OverridesOption
 from infra.console.errors import HarmonyError
 from infra.console.options import BrokersOption, ConfigOption, JsonOption, print_json, replica_count, say
 from infra.console.text import printable
@@ -20,6 +21,10 @@ from infra.operate.options import Brokers, Config, Json, Place, plain_errors
 Workload = Annotated[str, typer.Argument(help="Workload id, as in the telemetry.")]
 MaybeWorkload = Annotated[str | None, typer.Argument(help="Workload id; none = the whole fleet.")]
 Because = Annotated[str, typer.Option("--reason", help="Why; kept with the decision.")]
+Here = Annotated[
+    bool,
+    typer.Option("--here", help="By the actuators of this host alone: needs no Kafka, and holds while it is down."),
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Newest ones.")]
 Code = Annotated[str | None, typer.Option("--reason", help="Only these, such as schema.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="Only from this topic.")]
@@ -84,13 +89,19 @@ def pin(
     replicas: Annotated[int, typer.Argument(callback=replica_count, min=0, help="Replicas to hold.")],
     for_: Annotated[str, typer.Option("--for", help="How long: 30m, 2h, 1d.")] = "1h",
     reason: Because = "",
+    here: Here = False,
+    words: OverridesOption = None,
     brokers: Brokers = None,
     config: Config = None,
 ) -> None:
     """Hold a workload at a replica count, whatever the guards say, bounds and pause included."""
     with plain_errors():
+        from infra.operate.commands import beyond_bounds, order, pin_here
+
+        if here or words:
+            pin_here(workload, replicas, for_, reason, words, config)
+            return
         from infra.kafka.operator import parse_duration_ms
-        from infra.operate.commands import beyond_bounds, order
 
         ms, done = parse_duration_ms(for_), f"pinned at {replicas} for {for_}"
         place = Place(brokers, config)
@@ -98,9 +109,21 @@ def pin(
         order(place, "pin", workload, reason, done, ms, replicas=replicas)
 
 
-def unpin(workload: Workload, reason: Because = "", brokers: Brokers = None, config: Config = None) -> None:
+def unpin(
+    workload: Workload,
+    reason: Because = "",
+    here: Here = False,
+    words: OverridesOption = None,
+    brokers: Brokers = None,
+    config: Config = None,
+) -> None:
     """Let the guards decide again."""
     with plain_errors():
+        if here or words:
+            from infra.actuate import overrides
+
+            overrides.unpin(workload, words, config)
+            return
         from infra.operate.commands import order
 
         order(Place(brokers, config), "unpin", workload, reason, "no longer pinned")
@@ -122,22 +145,54 @@ def mode(
         order(Place(brokers, config), "mode", workload, reason, f"set to {mode}", mode=mode)
 
 
-def pause(workload: MaybeWorkload = None, reason: Because = "", brokers: Brokers = None, config: Config = None) -> None:
+def pause(
+    workload: MaybeWorkload = None,
+    reason: Because = "",
+    here: Here = False,
+    words: OverridesOption = None,
+    brokers: Brokers = None,
+    config: Config = None,
+) -> None:
     """The kill switch: publish no commands, for one workload or for all. Pins still count."""
     with plain_errors():
+        if here or words:
+            from infra.actuate import overrides
+
+            _check_whole_host(workload)
+            overrides.stop(reason, words, config)
+            return
         from infra.operate.commands import order
 
         order(Place(brokers, config), "pause", workload, reason, "paused: leases run out, nothing is scaled")
 
 
 def resume(
-    workload: MaybeWorkload = None, reason: Because = "", brokers: Brokers = None, config: Config = None
+    workload: MaybeWorkload = None,
+    reason: Because = "",
+    here: Here = False,
+    words: OverridesOption = None,
+    brokers: Brokers = None,
+    config: Config = None,
 ) -> None:
     """Undo pause."""
     with plain_errors():
+        if here or words:
+            from infra.actuate import overrides
+
+            _check_whole_host(workload)
+            overrides.resume(words, config)
+            return
         from infra.operate.commands import order
 
         order(Place(brokers, config), "resume", workload, reason, "resumed")
+
+
+def _check_whole_host(workload: str | None) -> None:
+    if workload is not None:
+        raise HarmonyError(
+            f"--here pauses all workloads of this host; to hold one, `harmony pin {printable(workload, 64)} N --here`.",
+            2,
+        )
 
 
 def dlq_list(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -216,6 +217,25 @@ def beyond_bounds(replicas: int, bounds: tuple[int, int] | None) -> str:
     low, high = bounds
     which = f"above the declared maximum of {high}" if replicas > high else f"below the declared minimum of {low}"
     return f", {which}: a pin wins over bounds"
+
+
+def pin_here(workload: str, replicas: int, duration: str, reason: str, file: Path | None, config: Path | None) -> None:
+    """Pin a workload at the actuators of this host, and say what of it the settings would not expect.
+
+    Raises:
+        HarmonyError: it cannot be pinned.
+    """
+    from infra.actuate import overrides
+    from infra.settings.load import load_settings
+
+    overrides.pin(workload, replicas, duration, reason, file, config)
+    bounds = {spec.id: (spec.min_replicas, spec.max_replicas) for spec in load_settings(config).policy.workloads}
+    beyond = beyond_bounds(replicas, bounds.get(workload))
+    held = f"the actuators of this host hold {replicas} replicas for {duration}"
+    typer.echo(f"{printable(workload)}: {held}{beyond}", err=True)
+    problem = stranger(workload, bounds, {}) if bounds else None
+    if problem:
+        typer.echo(f"{problem} Actuators only touch declared workloads.", err=True)
 
 
 def order(

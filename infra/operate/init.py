@@ -243,5 +243,6 @@ def _summary_lines(path: Path, probes: Sequence[Detection], remarks: list[str], 
     )
     for source in probes:
         flag = "--server" if source.kind == "prometheus" else "--scrape"
-        lines.append(f"and beside it: harmony collect prometheus {flag} {source.address} --config {path}")
+        past = " --history 7d" if source.kind == "prometheus" else ""
+        lines.append(f"and beside it: harmony collect prometheus {flag} {source.address}{past} --config {path}")
     return lines

@@ -26,6 +26,9 @@ def reset(
     config: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+    telemetry: Annotated[
+        bool, typer.Option("--telemetry", help="Empty the telemetry topics too, for a start with --history.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Forget all windows, posteriors, budgets and stabilization windows; telemetry and decisions stay."""
@@ -34,7 +37,7 @@ def reset(
     from infra.operate.state_reset import StateReset, alive_message, raise_epoch
 
     settings, where = find_fleet(config, brokers)
-    with StateReset(where, settings.topics, settings.kafka_client_options()) as cluster:
+    with StateReset(where, settings.topics, settings.kafka_client_options(), telemetry=telemetry) as cluster:
         holdings, alive = cluster.holdings(), cluster.members()
         epoch = max(settings.policy.epoch, cluster.newest_epoch() or 0) + 1
         records = sum(h.records for h in holdings)
@@ -54,7 +57,8 @@ def reset(
     if dry_run:
         say(f"Nothing was deleted: --dry-run. Without it: {records} records.")
         return
-    say(f"Deleted {records} records. The next workers start empty and read the telemetry that is still retained.")
+    rest = "there is no telemetry any more" if telemetry else "read the telemetry that is still retained"
+    say(f"Deleted {records} records. The next workers start empty and {rest}.")
     if raised:
         say(f"The epoch in {_settings_file(config)} is {epoch} now: give that file to every worker.")
     else:

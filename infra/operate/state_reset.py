@@ -1,7 +1,8 @@
 """`harmony state reset`: forget everything that the workers have learned and published between themselves.
 
 Telemetry, forecasts, decisions and commands stay. The next workers start empty and fold the telemetry that is still
-retained; a higher epoch lets actuators tell their commands from those of before.
+retained; a higher epoch lets actuators tell their commands from those of before. Telemetry goes as well where it is
+asked for, so that a new start may begin with the past (`harmony collect prometheus --history`).
 """
 
 from __future__ import annotations
@@ -54,15 +55,20 @@ class StateReset:
 
     Args:
         security: keyword arguments of kafka-python's clients.
+        telemetry: empty the telemetry topics as well.
 
     Raises:
         HarmonyError: no broker answers.
     """
 
-    def __init__(self, brokers: str, topics: Topics, security: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, brokers: str, topics: Topics, security: Mapping[str, Any] | None = None, *, telemetry: bool = False
+    ) -> None:
         servers = bootstrap_servers(brokers, security)
         self._brokers, self._topics, self._security = brokers, topics, dict(security or {})
-        names = (topics.pages, topics.pages_coarse, topics.plans, topics.commits)
+        names = {topics.pages, topics.pages_coarse, topics.plans, topics.commits}
+        if telemetry:
+            names |= {topics.telemetry_requests, topics.telemetry_gpu}
         self._specs = [spec for spec in topics.specs() if spec.name in names]
         with self._explained():
             options = {"bootstrap_servers": servers, "request_timeout_ms": _TIMEOUT_MS, **self._security}

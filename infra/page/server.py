@@ -25,7 +25,7 @@ from infra.observability.health import Health, HealthSnapshot
 from infra.observability.metrics import PREFIX
 from infra.observability.probes import names_loopback, sends_token, shows_certificate
 from infra.page.live import LiveFleet, Peer, WorkerStatus, announced, peers_of
-from infra.page.memory import FleetMemory
+from infra.page.memory import FleetMemory, attainment
 from infra.page.tail import LetterMemory, PageTail
 from infra.settings.load import Settings
 
@@ -366,6 +366,12 @@ class Page:
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+
+    def attainment(self, workload: str) -> float | None:
+        """Share of a workload's requests within the SLO over the stored steps; None: not known."""
+        history = self._memory.get(workload)
+        window = None if history is None else history.window()
+        return None if history is None or window is None else attainment(history.ring.read(*window))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         # Showing must never harm deciding: the worker goes on, and the page says that it does not.

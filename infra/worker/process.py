@@ -37,7 +37,8 @@ from infra.worker.watchdog import Watchdog
 from streams.log import OutRecord
 from streams.runtime.app import ConnectionConfig, Stage, StageHost, crash, tune_garbage_collector
 from streams.runtime.commits import Commit
-from streams.runtime.ticker import Ticker
+from streams.runtime.restore import LogReader
+from streams.runtime.ticker import PastFilter, Progress, Ticker, TimedKernel
 
 # Faust's worker with tasks that must not wait for the state to be restored.
 
@@ -131,6 +132,7 @@ class WorkerProcess:
         self.health = Health(monotonic(), expected=("assigned", "restored"))
         self._ingest: IngestRole | None = None
         self._forecast: ForecastRole | None = None
+        self._fresh = False  # whether the fleet has had no telemetry yet
         self._decide_metrics: DecideMetrics | None = None
         # From a page to the decision nothing that can wait stands in the way, as far as this worker makes both.
         self._precedence = PriorityGate(lambda: (settings.topics.plans, 0) in self.host.status.lanes)
@@ -237,6 +239,8 @@ class WorkerProcess:
             registry=self.meter.registry,
             busy=self._deciding,
         )
+        if self._decide_metrics is not None:
+            self._decide_metrics.attainment = page.attainment
         try:
             server = ProbeServer(
                 self.health,
@@ -279,18 +283,47 @@ class WorkerProcess:
         )
         self.health.set_check("restored", status.restored, f"in {status.restore_s:.2f} s")
         has_records = status.last_record_s is not None
-        self.health.set_check("telemetry", has_records, "" if has_records else "waiting for telemetry")
+        # A fleet without any telemetry so far lacks nothing: its workers are ready for the first.
+        self.health.set_check("telemetry", has_records or self._fresh, "" if has_records else "waiting for telemetry")
 
     async def _tick(self) -> None:
         topics = self._settings.topics
         telemetry = {topics.telemetry_gpu, topics.telemetry_requests}
 
+        stream = self._settings.stream
+        past = PastFilter(stream)
+
         def assigned() -> list[tuple[str, int]]:
             status = self.host.status
-            return sorted(key for key in status.assigned if key[0] in telemetry) if status.restored else []
+            if not status.restored:
+                return []
+            return past.ticked(
+                {
+                    key: Progress(lane.next_offset, lane.kernel.behind_ms)
+                    for key, lane in status.lanes.items()
+                    if key[0] in telemetry and isinstance(lane.kernel, TimedKernel)
+                }
+            )
 
-        stream = self._settings.stream
+        # Nothing is ticked before the first telemetry of the fleet, which may be its past.
+        async with self.host.reader() as reader:
+            while not await self._any_telemetry(reader):
+                self._fresh = True
+                await asyncio.sleep(stream.step_ms / 2000)
         await Ticker(self.host.send, assigned, stream).run()
+
+    async def _any_telemetry(self, reader: LogReader) -> bool:
+        """Whether there is telemetry, or was as far as the partitions of this worker tell."""
+        topics = self._settings.topics
+        kernels = [lane.kernel for lane in self.host.status.lanes.values()]
+        if any(isinstance(kernel, TimedKernel) and kernel.closed_slot()[1] is not None for kernel in kernels):
+            return True
+        for topic in (topics.telemetry_requests, topics.telemetry_gpu):
+            for partition in range(topics.partitions):
+                begin, end = await reader.bounds(topic, partition)
+                if end > begin:
+                    return True
+        return False
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then drain and leave; a crash ends the process with exit code 1."""

@@ -94,8 +94,9 @@ class ErrorBudget:
     def miss_price(self, objective: float) -> float:
         """Replicas that a replica's worth of missed requests costs."""
         allowed = _allowed(objective)
-        spent = self._spent_ratio(allowed) / _SPENT_GOAL
-        return _START / allowed * math.exp(self._log_factor) * min(max(spent, 1.0) ** _SPENT_POWER, _MAX_SPENT_FACTOR)
+        spent = max(self._spent_ratio(allowed) / _SPENT_GOAL, 1.0)
+        day_factor = min(math.pow(spent, _SPENT_POWER), _MAX_SPENT_FACTOR)
+        return _START / allowed * math.exp(self._log_factor) * day_factor
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` returns the same bits."""

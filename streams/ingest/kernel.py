@@ -157,6 +157,7 @@ class IngestKernel:
         next_offset: records below this offset are refused.
         stream_time_ms: T, largest event time accepted; None before the first.
         last_closed: newest closed slot; None before the first valid record or tick.
+        behind_ms: how far stream time lay behind the broker's stamp of the newest record.
         lateness: of the samples folded by this process; for metrics only.
     """
 
@@ -174,6 +175,7 @@ class IngestKernel:
         self.next_offset = 0
         self.stream_time_ms: int | None = None
         self.last_closed: int | None = None
+        self.behind_ms = 0
         self.lateness = LatenessHistogram()
         self._config = config
         indicators = of_source(catalogue, source)
@@ -226,6 +228,7 @@ class IngestKernel:
         kernel.last_closed = newest.slot
         # The smallest stream time that closes the slot: the record that closed it closes the rest again.
         kernel.stream_time_ms = config.slot_end_ms(newest.slot) + config.grace_ms
+        kernel.behind_ms = newest.end_stamp_ms - kernel.stream_time_ms
         kernel.next_offset = kernel._resume_offset = newest.resume_offset
         kernel._writer.follow(newest.slot, digest)
         kernel._counts.restore(newest.counters, newest.end_offset)
@@ -290,6 +293,8 @@ class IngestKernel:
                 self._fold_stretch(part, emissions)
             else:
                 self._fold_timed(part, emissions)
+        if self.stream_time_ms is not None:
+            self.behind_ms = records[-1].stamp_ms - self.stream_time_ms
         leftover = self._dead.take()
         if leftover:
             emissions.append(Emission((leftover,), (), self._resume_point()))

@@ -1,17 +1,19 @@
 """Ticks: records without content that advance stream time on idle partitions.
 
 Any number of writers may tick, and a paused worker that wakes up does no harm: a tick only says that the broker's clock
-has reached an instant. In replays and accelerated runs the publisher ticks instead, and workers must not.
+has reached an instant. In replays and accelerated runs the publisher ticks instead, and workers must not. The same
+holds while somebody publishes the past: a tick of now would close the slots of all that is still to come.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic, time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from streams.catalogue import Source
 from streams.config import StreamConfig
 from streams.log import OutRecord
 from streams.records.schema import encode_tick
@@ -21,6 +23,56 @@ Send = Callable[[Sequence[OutRecord]], Awaitable[list[Any]]]
 # one too early leaves the slot open until the next round.
 _MARGIN_MS: Final = 20
 _ROUNDS: Final = 8  # that tell the broker's clock
+_PAST_STOPS_S: Final = 120.0  # without a record, after which nobody publishes the past any more
+
+
+@runtime_checkable
+class TimedKernel(Protocol):
+    """The kernel of a telemetry partition, as far as ticks depend on it."""
+
+    @property
+    def behind_ms(self) -> int:
+        """How far stream time lay behind the broker's stamp of the newest record."""
+        ...
+
+    def closed_slot(self) -> tuple[Source, int | None]:
+        """The source, and its newest closed slot; None before the first."""
+        ...
+
+
+class Progress(NamedTuple):
+    """How far a telemetry partition was read: its next offset, and how far stream time lies behind its stamps."""
+
+    next_offset: int | None
+    behind_ms: int
+
+
+class PastFilter:
+    """Keeps ticks away from partitions to which somebody publishes the past, until that catches up or stands still.
+
+    Args:
+        config: slot length, grace and skew.
+        monotonic_s: never goes back.
+    """
+
+    def __init__(self, config: StreamConfig, monotonic_s: Callable[[], float] = monotonic) -> None:
+        # Telemetry of now lies at most a step and the grace behind its stamp, or it would be late.
+        self._most_ms = config.step_ms + config.grace_ms + config.skew_ms
+        self._monotonic_s = monotonic_s
+        self._moved: dict[tuple[str, int], tuple[int | None, float]] = {}
+
+    def ticked(self, partitions: Mapping[tuple[str, int], Progress]) -> list[tuple[str, int]]:
+        """Those of the partitions that are to be ticked now, in order."""
+        now_s = self._monotonic_s()
+        before, self._moved = self._moved, {}
+        for key, progress in partitions.items():
+            offset, since_s = before.get(key, (None, now_s))
+            self._moved[key] = progress.next_offset, since_s if offset == progress.next_offset else now_s
+        return sorted(
+            key
+            for key, progress in partitions.items()
+            if progress.behind_ms <= self._most_ms or now_s - self._moved[key][1] >= _PAST_STOPS_S
+        )
 
 
 class Ticker:

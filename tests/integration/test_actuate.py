@@ -210,13 +210,13 @@ async def test_pins_and_the_kill_switch_reach_a_running_actuator(
     thing = server.thing("prod", "w")
 
     def say(*arguments: str) -> None:
-        line = [sys.executable, "-m", "infra", "actuate", *arguments, "--config", str(place.config)]
+        line = [sys.executable, "-m", "infra", *arguments, "--here", "--config", str(place.config)]
         subprocess.run(line, cwd=ROOT, check=True, capture_output=True)
 
     with place.actuator("kubernetes", "--act", "--server", server.url, "--web-port", "0", "--no-facts") as process:
         await asyncio.to_thread(say, "pin", "w", "9", "--for", "1h", "--reason", "test")
         await until(lambda: thing.replicas == 9, "the pin, without any command", process)
-        await asyncio.to_thread(say, "stop")
+        await asyncio.to_thread(say, "pause")
         await asyncio.to_thread(say, "unpin", "w")
         send(in_time(7, 4, expected=9))
         audit = place.directory / "state/actuate/kubernetes/audit.jsonl"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from time import time
+from typing import Any
 from urllib.parse import urlencode
 
 from infra.collect.formats.prometheus_api import series_points
@@ -22,6 +25,10 @@ _OVERLAP_S = 10
 # Prometheus scrapes once a minute where nothing else is said.
 _FIRST_LOOK_BACK_S = 60
 _LONGEST_LOOK_BACK_S = 300
+_NO_ANSWER = "the answer is not that of a Prometheus server"
+# A server answers at most 11,000 steps.
+_MAX_STEPS = 10_000
+_COARSE_S = 600
 
 
 class PrometheusError(Exception):
@@ -75,6 +82,27 @@ class PrometheusApi:
             points += self._ask(self._url + "_range", {"query": matchers, **times})
         return points
 
+    def now_s(self) -> float:
+        """The server's clock, Unix time.
+
+        Raises:
+            PrometheusError: no answer, or a refusal.
+        """
+        return float(self._result(self._url, {"query": "time()"})[1])
+
+    def presence(self, names: Sequence[str], start_s: float, end_s: float, step_s: int) -> list[float]:
+        """Those steps of `[start_s, end_s]`, Unix time, at which the server holds any of these series, in order.
+
+        Raises:
+            PrometheusError: no answer, or a refusal (such as more than 11,000 steps).
+        """
+        times = {"start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": str(step_s)}
+        found: set[float] = set()
+        for matchers in self._matchers(names):
+            for series in self._result(self._url + "_range", {"query": f"count({matchers})", **times}):
+                found |= {float(at) for at, _ in series["values"]}
+        return sorted(found)
+
     def _matchers(self, names: Sequence[str]) -> Iterator[str]:
         for start in range(0, len(names), _NAMES_PER_QUERY):
             pattern = "|".join(re.escape(name) for name in names[start : start + _NAMES_PER_QUERY])
@@ -82,15 +110,22 @@ class PrometheusApi:
             yield f"{{{matchers}{',' + self._selector if self._selector else ''}}}"
 
     def _ask(self, url: str, form: dict[str, str]) -> list[Point]:
+        found = self._result(url, form)
+        try:
+            return [point for series in found for point in series_points(series, 0, Counter())]
+        except (MalformedError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise PrometheusError(_NO_ANSWER) from None
+
+    def _result(self, url: str, form: dict[str, str]) -> Any:
         try:
             answer = json.loads(self._http.get(url, "application/json", urlencode(form).encode()))
             if answer["status"] != "success":
                 raise PrometheusError(printable(str(answer.get("error", "the query failed")), 300))
-            return [point for series in answer["data"]["result"] for point in series_points(series, 0, Counter())]
+            return answer["data"]["result"]
         except FetchError as error:
             raise PrometheusError(_error_text(str(error))) from None
-        except (MalformedError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise PrometheusError("the answer is not that of a Prometheus server") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise PrometheusError(_NO_ANSWER) from None
 
 
 class PrometheusSource:
@@ -118,6 +153,45 @@ class PrometheusSource:
             return Round([], {self._where: str(error)})
         self._answered_s = now_s
         return Round(self._fresh(points))
+
+    @contextmanager
+    def asking(self, api: PrometheusApi) -> Iterator[None]:
+        """Ask through another client within the block."""
+        before, self._api = self._api, api
+        try:
+            yield
+        finally:
+            self._api = before
+
+    def server_now_s(self) -> float:
+        """The server's clock, Unix time.
+
+        Raises:
+            PrometheusError: no answer, or a refusal.
+        """
+        return self._api.now_s()
+
+    def oldest_s(self, start_s: float, end_s: float) -> float | None:
+        """About when the server's samples of `[start_s, end_s]` begin, and not later; None where there are none.
+
+        Raises:
+            PrometheusError: no answer, or a refusal.
+        """
+        step_s = max(_COARSE_S, int((end_s - start_s) / _MAX_STEPS) + 1)
+        found = self._api.presence(self._names, start_s, end_s, step_s)
+        # Where the newest samples are younger than a step, the end of the time shows them.
+        found = found or self._api.presence(self._names, end_s, end_s, step_s)
+        return None if not found else max(start_s, found[0] - step_s)
+
+    def between(self, start_s: float, end_s: float) -> list[Point]:
+        """The samples of `(start_s, end_s]`, with those before that no earlier answer held; then come later ones.
+
+        Raises:
+            PrometheusError: no answer, or a refusal.
+        """
+        points = self._api.samples(self._names, math.ceil(end_s - start_s) + _OVERLAP_S, end_s)
+        self._answered_s = self._now_s()
+        return self._fresh(points)
 
     def _fresh(self, points: Sequence[Point]) -> list[Point]:
         """Those later than what an earlier answer held of their series."""

@@ -42,6 +42,15 @@ WORKLOADS = DashboardSpec(
                     ),
                 ),
                 PanelSpec(
+                    "Attainment",
+                    "Share of requests within the SLO over the last 360 steps, and what the objective asks for.",
+                    "percentunit",
+                    (
+                        Query(f"max by (workload) (harmony_attainment_ratio{_CHOSEN})", "{{workload}}"),
+                        Query(f"1 - max by (workload) (harmony_miss_share_allowed{_CHOSEN})", "{{workload}} objective"),
+                    ),
+                ),
+                PanelSpec(
                     "Error budget left",
                     "1: no request missed the SLO, 0: as many as the objective allows, below 0: more.",
                     "percentunit",

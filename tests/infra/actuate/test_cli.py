@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from agents.actuation.guard import RateCaps
 from infra.actuate.cli import app
 from infra.actuate.store import OverridesFile
+from infra.cli.app import app as harmony
 from infra.console.errors import HarmonyError
 
 OWN = shlex.join([sys.executable, str(Path(__file__).parent / "own_actuator.py")])
@@ -22,6 +23,11 @@ OWN = shlex.join([sys.executable, str(Path(__file__).parent / "own_actuator.py")
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
+
+
+def order(*arguments: str) -> Result:
+    """An operator's word to the actuators of this host."""
+    return CliRunner().invoke(harmony, [*arguments, "--here"])
 
 
 @pytest.fixture
@@ -41,29 +47,45 @@ def told(*arguments: str) -> dict[str, object]:
 def test_words_are_kept_in_a_file_and_read_back(words: Path) -> None:
     assert told() == {"stopped": None, "pins": {}}
     assert not words.exists(), "reading writes nothing"
-    assert run("stop", "--reason", "incident 7\n").exit_code == 0
-    assert run("pin", "prod/chat", "9", "--for", "2h").exit_code == 0
+    assert order("pause", "--reason", "incident 7\n").exit_code == 0
+    assert order("pin", "prod/chat", "9", "--for", "2h").exit_code == 0
     found = told()
     assert str(found["stopped"]).endswith("incident 7\\n"), "one line, whatever was typed"
     assert found["pins"]["prod/chat"]["replicas"] == 9  # type: ignore[index]
-    assert run("resume").exit_code == run("unpin", "prod/chat").exit_code == 0
+    assert order("resume").exit_code == order("unpin", "prod/chat").exit_code == 0
     assert told() == {"stopped": None, "pins": {}}
 
 
 def test_a_pin_that_is_not_there_is_not_said_to_be_gone(words: Path) -> None:
-    assert run("pin", "prod/chat", "9").exit_code == 0
-    refused = run("unpin", "prod/caht")
-    assert isinstance(refused.exception, HarmonyError)
-    assert refused.exception.exit_code == 2
-    assert refused.exception.message == "Nothing on this host pins 'prod/caht'; did you mean `prod/chat`."
+    assert order("pin", "prod/chat", "9").exit_code == 0
+    refused = order("unpin", "prod/caht")
+    assert refused.exit_code == 2
+    assert refused.stderr == "harmony: Nothing on this host pins 'prod/caht'; did you mean `prod/chat`.\n"
     assert list(told()["pins"]) == ["prod/chat"]  # type: ignore[call-overload]
 
 
 def test_words_may_stand_elsewhere(words: Path, tmp_path: Path) -> None:
     other = tmp_path / "mounted.json"
-    assert run("stop", "--words", str(other)).exit_code == 0
+    assert CliRunner().invoke(harmony, ["pause", "--words", str(other)]).exit_code == 0
     assert told()["stopped"] is None
     assert str(told("--words", str(other))["stopped"]).startswith("stopped by ")
+
+
+def test_a_pin_beyond_bounds_or_of_an_unknown_workload_is_kept_with_a_word(words: Path, tmp_path: Path) -> None:
+    (tmp_path / "harmony.yaml").write_text(
+        "workloads:\n- {id: prod/chat, target: {name: chat}, replicas: {min: 1, max: 4}}\n"
+    )
+    beyond, strange = order("pin", "prod/chat", "9"), order("pin", "prod/caht", "3")
+    assert "above the declared maximum of 4: a pin wins over bounds" in beyond.stderr
+    assert "a workload 'prod/caht' yet; did you mean `prod/chat`." in strange.stderr
+    assert set(told()["pins"]) == {"prod/chat", "prod/caht"}  # type: ignore[call-overload]
+
+
+def test_the_kill_switch_of_a_host_is_for_all_workloads(words: Path) -> None:
+    refused = order("pause", "prod/chat")
+    assert refused.exit_code == 2
+    assert "`harmony pin prod/chat N --here`" in refused.stderr
+    assert not words.exists()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +102,7 @@ def test_words_may_stand_elsewhere(words: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_pin_that_cannot_be_meant_is_refused(words: Path, arguments: tuple[str, ...]) -> None:
-    result = run(*arguments)
+    result = order(*arguments)
     assert result.exit_code != 0
     assert not words.exists()
     assert result.exception is None or isinstance(result.exception, SystemExit | HarmonyError)

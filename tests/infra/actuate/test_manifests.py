@@ -21,6 +21,7 @@ import yaml
 from infra.actuate import cli
 from infra.actuate.kubernetes_api import KubernetesApi
 from infra.actuate.pull import SERIES
+from infra.collect import cli as collect_cli
 from tests.programs import ROOT, needs
 
 HERE = Path(__file__).parent
@@ -33,7 +34,9 @@ ALL = [
     for document in yaml.safe_load_all(path.read_text())
 ]
 SCALED = [d for _, d in ALL if d["kind"] == "ScaledObject"]
-PODS = [d for _, d in ALL if d["kind"] == "Deployment"]
+DEPLOYMENTS = [d for _, d in ALL if d["kind"] == "Deployment"]
+COLLECTOR = next(d for d in DEPLOYMENTS if d["metadata"]["name"] == "harmony-collector")
+PODS = [d for d in DEPLOYMENTS if d is not COLLECTOR]
 (HPA,) = (d for _, d in ALL if d["kind"] == "HorizontalPodAutoscaler")
 ADAPTER = yaml.safe_load((FILES / "prometheus-adapter.yaml").read_text())
 
@@ -127,6 +130,18 @@ def test_pods_run_commands_that_exist_and_reach_what_they_name(document: dict[st
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["enableServiceLinks"] is False
     assert document["spec"]["strategy"] == {"type": "Recreate"}, "two would want the same volume"
+
+
+def test_the_collector_runs_a_command_that_exists_and_reads_the_settings_of_the_chart() -> None:
+    pod = COLLECTOR["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    first, name, *arguments = container["args"]
+    assert first == "collect"
+    parsed = typer.main.get_command(collect_cli.app).commands[name].make_context(name, arguments).params  # type: ignore[attr-defined]
+    assert str(parsed["config"]).startswith(container["volumeMounts"][0]["mountPath"])
+    assert pod["volumes"][0]["configMap"]["name"] == "harmony-settings"
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert pod["securityContext"]["runAsNonRoot"]
 
 
 def test_services_and_roles_name_what_is_there() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
 from kafka.errors import KafkaTimeoutError
+from rich.console import Console
 
+from agents.records import Target
 from infra.actuate import report
+from infra.actuate.actuator import Event
+from infra.actuate.assembly import events_table
 from infra.actuate.report import OutcomeWriter
 from streams.records.facts import OutcomeFact
 
@@ -40,3 +45,20 @@ async def test_the_end_waits_a_moment_for_outcomes_and_not_for_all_of_them(monke
     await writer.close()
     assert producer.sent == 3
     assert producer.closed
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+def test_the_table_of_a_dry_run_fits_the_terminal(width: int) -> None:
+    target = Target("apps/v1", "Deployment", "production-inference", "chat-70b-instruct")
+    event = Event(
+        0, "dry-run", "prod/llm/chat-70b", target, "applied", "", "c1", 3, 5, 5, 1, 0.0123, "cheapest of the counts", ""
+    )
+    refused = event._replace(workload="prod/x", status="refused", reason="undeclared", before=None, after=None)
+    out = StringIO()
+    Console(file=out, width=width).print(events_table({e.workload: e for e in (event, refused)}))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    text = " ".join(out.getvalue().split())
+    assert "prod/llm/chat-70b" in text
+    assert "set 5" in text
+    assert ("Deployment" in text) is (width >= 160)

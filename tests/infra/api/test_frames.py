@@ -166,11 +166,21 @@ def test_an_evaluation_has_a_row_for_each_model() -> None:
     assert scores.num_origins.nunique() == 1
 
 
+class _Short:
+    """A forecaster that sees less far than it is asked to."""
+
+    max_horizon = 2
+
+    def forecast(self, *_: Any) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"models": ["snaive", "delphi"]}, "models: rolling knows no delphi"),
         ({"models": ["network:/nowhere"]}, "models: network:/nowhere cannot run here"),
+        ({"models": [object()]}, "models: object has no method forecast"),
+        ({"models": [_Short()]}, "models: _Short forecasts at most 2 steps; prediction_length is 4"),
         ({"prediction_length": 64}, "no item has room for a forecast of 64 steps in its last fifth"),
         ({"context_length": 0}, "context_length: 0"),
         ({"max_origins": 0}, "max_origins: 0"),

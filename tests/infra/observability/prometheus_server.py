@@ -44,7 +44,7 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(home: Path, targets: Sequence[str], **more: object) -> Iterator[Prometheus]:
+def prometheus(home: Path, targets: Sequence[str], flags: Sequence[str] = (), **more: object) -> Iterator[Prometheus]:
     """Scrape these addresses every second and evaluate the rules as often; `more` goes into its configuration."""
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -58,7 +58,7 @@ def prometheus(home: Path, targets: Sequence[str], **more: object) -> Iterator[P
     with (home / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             ["prometheus", f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'tsdb'}",
-             f"--web.listen-address={address}"],
+             f"--web.listen-address={address}", *flags],
             stdout=log, stderr=log,
         )  # fmt: skip
     try:

@@ -233,3 +233,20 @@ def test_replica_time_is_counted_by_what_was_held_wanted_and_needed() -> None:
     assert seconds("act", "wanted") == 15 * 9 * 4
     assert seconds("observe", "needed") == 15 * (12 + 3 * 4)
     assert (seconds("act", "above"), seconds("act", "below")) == (15 * 3 * 6, 15 * 2)
+
+
+def test_attainment_of_a_workload_is_shown_within_the_cap_and_where_it_is_known() -> None:
+    meter = PrometheusMeter(strict=True, max_workload_series=2)
+    metrics = DecideMetrics(meter, TOPICS, fleet="test", epoch=0)
+
+    def decide(step: int) -> dict[tuple[str, ...], float]:
+        for workload in ("a", "b", "c"):
+            record = OutRecord(TOPICS.decisions, workload.encode(), encode_decision(decision(workload, step)))
+            metrics(Emission([[record]], [], 0))
+        return scrape(meter).get("attainment_ratio", {})
+
+    assert decide(0) == {}
+    metrics.attainment = {"a": 0.995, "c": 0.9}.get
+    assert decide(1) == {("a",): 0.995}
+    metrics.attainment = {}.get
+    assert decide(2) == {}

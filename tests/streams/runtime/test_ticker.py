@@ -12,7 +12,7 @@ from streams.config import StreamConfig
 from streams.log import OutRecord
 from streams.records.decode import decode
 from streams.records.schema import TickRecord
-from streams.runtime.ticker import Ticker
+from streams.runtime.ticker import PastFilter, Progress, Ticker
 
 CONFIG = StreamConfig(step_ms=5_000, grace_ms=5_000, skew_ms=2_000)
 BROKER_MS = 340_000_000 * 5_000 + 1_234  # the broker's clock when this process's is at 0
@@ -85,3 +85,27 @@ async def test_a_worker_without_partitions_does_not_tick() -> None:
         pytest.fail("ticked")
 
     assert await Ticker(send, list, CONFIG).round() == 0
+
+
+def test_a_partition_that_is_filled_with_the_past_is_not_ticked_until_it_catches_up_or_stands_still() -> None:
+    clock_s = [0.0]
+    past = PastFilter(CONFIG, lambda: clock_s[0])
+    filled, live, silent = ("telemetry", 0), ("telemetry", 1), ("telemetry", 2)
+
+    def ticked(after_s: float, offset: int, behind_ms: int) -> list[tuple[str, int]]:
+        clock_s[0] += after_s
+        return past.ticked(
+            {filled: Progress(offset, behind_ms), live: Progress(offset, 4_000), silent: Progress(None, 0)}
+        )
+
+    day_ms = 86_400_000
+    assert ticked(0, 10, 7 * day_ms) == [live, silent]
+    assert ticked(100, 500, 3 * day_ms) == [live, silent]
+    assert ticked(100, 900, day_ms) == [live, silent]  # it moves
+    assert ticked(2, 950, 3_000) == [filled, live, silent]  # it has caught up
+    assert ticked(2, 951, day_ms) == [live, silent]
+    assert ticked(119, 951, day_ms) == [live, silent]
+    assert ticked(2, 951, day_ms) == [filled, live, silent]  # whoever filled it is gone
+    # What was assigned anew is given the time again.
+    past.ticked({})
+    assert ticked(1, 951, day_ms) == [live, silent]
