@@ -1,9 +1,12 @@
 """The error budget of a workload: how much of it is left, and the price of a missed request that follows from it.
 
 The objective allows a share of the requests to miss. A plan weighs replicas against expected misses, at a price. The
-price starts where an uncertain forecast asks for about half of the misses allowed. From then on its logarithm moves
-with the misses less a goal within the allowed ones: over tens of minutes as many are missed as the goal says, as far
-as the load permits, and what was missed in a surge is paid back.
+price starts where an uncertain forecast asks for about half of the misses allowed. From then on it follows two times:
+
+* Tens of minutes. Its logarithm moves with the misses less a goal within the allowed ones: as many are missed as the
+  goal says, as far as the load permits, and what was missed in a surge is paid back.
+* A day. What rare surprises missed is forgotten within the hour by the first rule, and is still part of the promise.
+  So the price rises with a power of the share of the day's budget that is spent.
 
 What is left of the budget is told of a day: misses are counted with exponential decay, and their share has a Beta
 posterior whose prior says that half the budget is being used.
@@ -30,6 +33,12 @@ _INTEGRAL_S: Final = 1_200.0
 _MAX_RISE: Final = 0.35
 # Range of the factor on the first price.
 _MIN_FACTOR, _MAX_FACTOR = 0.5, 4.0
+# Share of the day's budget from which on its use raises the price, and the power of that rise.
+_SPENT_GOAL, _SPENT_POWER = 0.6, 4.0
+# Largest factor for what is spent of the day.
+_MAX_SPENT_FACTOR: Final = 16.0
+# Observed time before which the rest of it is taken to use half of the budget: one bad minute is not a bad day.
+_LEAST_OBSERVED_S: Final = 12 * 3_600.0
 # Time constant over which requests are averaged.
 _AVERAGED_S: Final = 750.0
 # Longest time that one slot stands for.
@@ -39,12 +48,13 @@ _MAX_GAP_S: Final = 60.0
 class ErrorBudget:
     """Decayed counts of requests and misses of one workload, and the price of a miss."""
 
-    __slots__ = ("_last_ts_ms", "_log_factor", "_misses", "_rate", "_requests")
+    __slots__ = ("_last_ts_ms", "_log_factor", "_misses", "_observed_s", "_rate", "_requests")
 
     def __init__(self) -> None:
         self._requests = self._misses = 0.0
         self._log_factor = 0.0
         self._rate = 0.0
+        self._observed_s = 0.0
         self._last_ts_ms: int | None = None
 
     def observe(
@@ -62,10 +72,12 @@ class ErrorBudget:
             keep = 0.5 ** ((end_ts_ms - self._last_ts_ms) / _HALF_LIFE_MS)
             self._requests *= keep
             self._misses *= keep
+            self._observed_s *= keep
             elapsed_s = min((end_ts_ms - self._last_ts_ms) / 1000.0, _MAX_GAP_S)
         self._last_ts_ms = end_ts_ms
         if requests is None or miss_ratio is None or not (math.isfinite(requests) and math.isfinite(miss_ratio)):
             return
+        self._observed_s += elapsed_s or 0.0
         if requests > 0:
             misses = requests * min(max(miss_ratio, 0.0), 1.0)
             self._requests += requests
@@ -81,7 +93,10 @@ class ErrorBudget:
 
     def miss_price(self, objective: float) -> float:
         """Replicas that a replica's worth of missed requests costs."""
-        return _START / _allowed(objective) * math.exp(self._log_factor)
+        allowed = _allowed(objective)
+        spent = max(self._spent_ratio(allowed) / _SPENT_GOAL, 1.0)
+        day_factor = min(math.pow(spent, _SPENT_POWER), _MAX_SPENT_FACTOR)
+        return _START / allowed * math.exp(self._log_factor) * day_factor
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain values; `restore` returns the same bits."""
@@ -91,6 +106,7 @@ class ErrorBudget:
             "misses": self._misses,
             "log_factor": self._log_factor,
             "rate": self._rate,
+            "observed_s": self._observed_s,
             "last_ts_ms": self._last_ts_ms,
         }
 
@@ -111,8 +127,16 @@ class ErrorBudget:
         counts = state["requests"], state["misses"]
         budget._requests, budget._misses = (each[0] for each in counts) if version == 2 else counts
         budget._log_factor, budget._rate = state.get("log_factor", 0.0), state.get("rate", 0.0)
+        budget._observed_s = state.get("observed_s", 0.0)
         budget._last_ts_ms = state["last_ts_ms"]
         return budget
+
+    def _spent_ratio(self, allowed: float) -> float:
+        """Share of the day's budget that is spent; time that was not observed uses half of it."""
+        if not self._requests or not self._observed_s:
+            return 0.5
+        unobserved = self._requests * max(_LEAST_OBSERVED_S / self._observed_s - 1.0, 0.0)
+        return (self._misses / allowed + 0.5 * unobserved) / (self._requests + unobserved)
 
     def _move_price(self, requests: float, misses: float, elapsed_s: float, allowed: float, goal_ratio: float) -> None:
         rate = requests / elapsed_s

@@ -100,14 +100,38 @@ def test_the_price_is_bounded_whatever_is_seen(told: list[tuple[float, float]], 
     for k, (requests, miss_ratio) in enumerate(told, 1):
         budget.observe(STEP_MS * k, requests, miss_ratio, objective, goal)
         now = budget.miss_price(objective)
-        assert first / 2.0 * (1 - 1e-9) <= now <= first * 4.0 * (1 + 1e-9)
-        assert now <= before * math.exp(0.35) * (1 + 1e-9), "one slot raises it by a limited part"
+        assert first / 2.0 * (1 - 1e-9) <= now <= first * 4.0 * 16.0 * (1 + 1e-9)
+        assert now <= before * math.exp(0.35) * 16.0 * (1 + 1e-9), "one slot raises it by a limited part"
         before = now
+
+
+def test_one_bad_minute_is_not_a_bad_day() -> None:
+    """Beside the rise of tens of minutes, the day adds nothing yet."""
+    budget = steady(0.0, 10.0)
+    seen(budget, *[(300.0, 1.0)] * 4, first=42)
+    assert FIRST_PRICE < price(budget) <= 4.0 * FIRST_PRICE * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("missed_s", "spent"), [(150.0, 150 / 108), (300.0, 300 / 108), (60.0, 60 / 108)])
+def test_rare_surprises_raise_the_price_by_what_they_spent_of_the_day(missed_s: float, spent: float) -> None:
+    """Surprises every three hours for two days; the price of tens of minutes is down at its least again after each."""
+    budget = ErrorBudget()
+    for k in range(2 * 5760):
+        missed = k * 15.0 % 10_800.0 < missed_s
+        budget.observe((k + 1) * STEP_MS, 300.0, float(missed), OBJECTIVE, GOAL)
+    factor = min(max(spent / 0.6, 1.0) ** 4.0, 16.0)
+    assert price(budget) == pytest.approx(FIRST_PRICE / 2.0 * factor, rel=0.35)
+
+
+def test_a_snapshot_from_before_the_day_was_observed_starts_with_half_of_it() -> None:
+    old = steady(1.0, 30.0).snapshot()
+    del old["observed_s"]
+    assert ErrorBudget.restore(old).miss_price(OBJECTIVE) == pytest.approx(4.0 * FIRST_PRICE)
 
 
 def test_the_bounds_are_reached_and_left_again() -> None:
     dear = steady(1.0, 30.0)
-    assert price(dear) == pytest.approx(4.0 * FIRST_PRICE)
+    assert price(dear) == pytest.approx(4.0 * 16.0 * FIRST_PRICE)
     cheap = steady(0.0, 600.0)
     assert price(cheap) == pytest.approx(FIRST_PRICE / 2.0)
     cheap.observe(10 * HOUR_MS + 2 * STEP_MS, 300.0, 1.0, OBJECTIVE, GOAL)
