@@ -18,7 +18,7 @@ from agents.actuation.guard import Verdict
 from agents.policy import Policy
 from agents.records import Decision
 from infra.console.errors import HarmonyError
-from infra.demo.live import LiveRow, LiveState, PolicyLine
+from infra.demo.live import LiveRow, LiveState
 from infra.demo.lockstep import (
     FIRST_ANSWER_S,
     DecisionFeed,
@@ -29,6 +29,7 @@ from infra.demo.lockstep import (
     check_pace,
 )
 from infra.demo.workloads import FleetSpec
+from infra.page.live import PolicyFigures
 from infra.simulator.closed_loop import ClosedLoop
 from infra.simulator.ledger import Scoreboard
 from infra.simulator.shadows import ShadowScore
@@ -148,14 +149,17 @@ class FleetReport:
 
     def live(self, origin_ts_ms: int, decisions: Mapping[str, Decision], note: str) -> LiveState:
         """The view's state after a slot."""
+        costs = self.costs()
         return LiveState(
             rows=tuple(self._row(loop, decisions.get(loop.spec.id)) for loop in self._loops),
             sim_ts_ms=origin_ts_ms,
             speed=self._speed,
             slots=self.slots,
             forecasts=self._tally.forecast_sources.total(),
-            harmony=PolicyLine("harmony", **self._own()),
-            shadows=tuple(PolicyLine(policy, **total) for policy, total in self._shadows().items()),
+            harmony=PolicyFigures("harmony", cost=costs.get("harmony"), **self._own()),
+            shadows=tuple(
+                PolicyFigures(policy, cost=costs.get(policy), **total) for policy, total in self._shadows().items()
+            ),
             note=note,
         )
 

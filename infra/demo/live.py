@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.console.text import printable
+from infra.page.live import PolicyFigures
 
 # Rows of the live view: plain values that any runner can fill.
 
@@ -52,15 +53,6 @@ class LiveRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyLine:
-    """What one policy has cost and kept so far on the same load."""
-
-    policy: str
-    gpu_hours: float | None = None
-    attainment: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LiveState:
     """Everything the view shows.
 
@@ -80,8 +72,8 @@ class LiveState:
     forecasts: int = 0
     forecasts_per_s: float | None = None
     lag_records: int | None = None
-    harmony: PolicyLine = field(default_factory=lambda: PolicyLine("harmony"))
-    shadows: tuple[PolicyLine, ...] = ()
+    harmony: PolicyFigures = field(default_factory=lambda: PolicyFigures("harmony"))
+    shadows: tuple[PolicyFigures, ...] = ()
     note: str = ""
 
 
@@ -393,10 +385,12 @@ def _footer(state: LiveState, width: int, unicode: bool) -> Text:
     return text
 
 
-def _policy_text(line: PolicyLine) -> str:
+def _policy_text(line: PolicyFigures) -> str:
     parts = []
     if line.gpu_hours is not None:
         parts.append(f"{line.gpu_hours:,.2f} GPU-h")
+    if line.cost is not None:
+        parts.append(f"cost {line.cost:,.0f}")
     if line.attainment is not None:
         parts.append(f"{100 * line.attainment:.2f} %")
     return f"{printable(line.policy)} {', '.join(parts)}" if parts else ""

@@ -29,9 +29,12 @@ from infra.demo.session import (
 from infra.demo.summary import REPORT, PolicyResult, RunSummary, check_writable, render_summary, span, write_run_report
 from infra.demo.supervisor import LagWatch, labelled, metric
 from infra.demo.workloads import DEMO_STREAM, FleetSpec, demo_fleet, demo_policy
+from infra.page.live import PolicyBoard
 from infra.simulator.arrivals import TraceError
 from streams.config import StreamConfig
 
+# A slot of simulated time is short; the page is refreshed every five seconds or so.
+_SLOTS_PER_WRITE = 8
 _NEXT = (
     "next      harmony backtest --prometheus URL   what it would have done on your load last week\n"
     "          harmony init --detect URL           watch your own fleet; nothing is commanded\n"
@@ -108,12 +111,15 @@ def _live_the_loop(
     options: RunOptions, session: Session, stream: StreamConfig, policy: Policy, fleet: FleetSpec, console: Console
 ) -> tuple[RunSummary, FleetRunner]:
     assert options.speed is not None
-    with LiveView(console) as view, LagWatch(session.urls) as lag:
+    board = PolicyBoard(options.settings.state_dir)
+    with LiveView(console) as view, LagWatch(session.urls) as lag, board:
         began_s = monotonic()
 
         def show(snapshot: Snapshot) -> None:
             rate = snapshot.live.forecasts / max(1e-9, monotonic() - began_s)
             view.update(replace(snapshot.live, forecasts_per_s=rate, lag_records=lag.lag_records))
+            if snapshot.slot % _SLOTS_PER_WRITE == 0 and not snapshot.warm_up:
+                board.write((snapshot.live.harmony, *snapshot.live.shadows))
 
         runner = FleetRunner(
             session.brokers,

@@ -256,7 +256,7 @@ def _page(title: str, summary: RunSummary, series: Mapping[str, Sequence[SeriesR
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>HARMONY: {escape(title)}</title><style>{_STYLE}</style></head><body>\n"
+        f"<title>HARMONY: {escape(title)}</title><style>{_STYLE}</style></head><body><main>\n"
         f"<h1>HARMONY</h1>\n<p class=sub>{escape(title)}; {span(length_s)} of simulated time</p>\n"
         f"<p>{escape(_verdict(summary, objective))}</p>\n{_policy_rows(summary, objective)}\n"
         f"<p>{keys}</p>\n{sections}\n"
@@ -269,7 +269,7 @@ def _page(title: str, summary: RunSummary, series: Mapping[str, Sequence[SeriesR
         "<h2>Next</h2>\n<ul><li><code>harmony backtest --prometheus URL</code>: the same on your own load of last "
         "week, without Kafka.</li>"
         "<li><code>harmony init --detect URL</code>: watch your own fleet. Nothing is commanded.</li></ul>\n"
-        "</body></html>\n"
+        "</main></body></html>\n"
     )
 
 

@@ -143,7 +143,8 @@ def draw_backtest(
         axes[1].step(hours, counts, where="post", color=color, lw=1.3, label=label)
     axes[1].set_title("replicas, ready")
     axes[1].set_ylim(bottom=0)
-    axes[1].legend(ncols=2, loc="upper left")
+    # Beside the title: within the axes it would lie on the lines.
+    axes[1].legend(ncols=2, loc="lower right", bbox_to_anchor=(1.01, 0.97))
     for windows, color in zip(good, colors, strict=True):
         axes[2].plot((windows.starts_s + windows.window_s / 2) / 3600, windows.good, color=color, lw=1.3)
     axes[2].axhline(objective, color=INK, lw=0.8, ls=":")

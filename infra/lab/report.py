@@ -156,9 +156,13 @@ def print_table(
 
 
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;color:#22303c;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse}td,th{padding:.3rem .8rem;border-bottom:1px solid #d5dbe1;text-align:right}"
-    "td:first-child,th:first-child{text-align:left}img{max-width:100%}tr:last-child{font-weight:600}"
+    ":root{color-scheme:light dark;--ink:#22303c;--line:#d5dbe1;--paper:#fff}"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e6eaee;--line:#3a4550;--paper:#14191f}}"
+    "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;margin:2rem auto;"
+    "padding:0 1rem}.scroll{overflow-x:auto}table{border-collapse:collapse}"
+    "td,th{padding:.3rem .8rem;border-bottom:1px solid var(--line);text-align:right}"
+    # The picture is drawn on white.
+    "td:first-child,th:first-child{text-align:left}img{max-width:100%;border-radius:6px}tr:last-child{font-weight:600}"
     ".summary{font-size:1.15rem}"
 )
 
@@ -209,11 +213,13 @@ class ReportPage:
         body = "\n".join(row(cells, "td") for cells in self.rows)
         notes = "\n".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         return (
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(self.title)}</title>'
-            f"<style>{_STYLE}</style></head><body>\n"
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{html.escape(self.title)}</title><style>{_STYLE}</style></head><body><main>\n"
             f'<h1>{html.escape(self.heading)}</h1>\n<p class="summary">{html.escape(self.summary)}</p>\n'
-            f"<table>{row(self.headings, 'th')}\n{body}</table>\n{picture}\n<p>{html.escape(self.terms)}</p>\n"
-            f"<h2>{html.escape(self.notes_heading)}</h2>\n<ul>{notes}</ul>\n</body></html>\n"
+            f"<div class=scroll tabindex=0><table>{row(self.headings, 'th')}\n{body}</table></div>\n{picture}\n"
+            f"<p>{html.escape(self.terms)}</p>\n<h2>{html.escape(self.notes_heading)}</h2>\n<ul>{notes}</ul>\n"
+            f"</main></body></html>\n"
         )
 
     def write(self, markdown: Path, page: Path) -> None:

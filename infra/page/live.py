@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
 
@@ -83,6 +83,65 @@ def _read(path: Path) -> Peer | None:
     return peer if all(isinstance(text, str) for text in texts) and type(peer.pid) is int else None
 
 
+# The demo's policies on the same requests: one small file in the state directory while `harmony run` plays.
+
+
+_POLICIES_FILE: Final = "policies"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFigures:
+    """What one policy has cost and kept so far.
+
+    Attributes:
+        attainment: share of requests within the SLO.
+        cost: of its GPU-hours, in the currency of `price_per_gpu_hour`.
+    """
+
+    policy: str
+    gpu_hours: float | None = None
+    attainment: float | None = None
+    cost: float | None = None
+
+
+class PolicyBoard:
+    """Tells the pages of this host how the demo's policies compare; a context manager, which takes the file away."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / _FOLDER / _POLICIES_FILE
+        self._writer = {"pid": os.getpid(), "born": birth_mark(os.getpid())}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def write(self, policies: Sequence[PolicyFigures]) -> None:
+        """Replace what is told; where nothing can be written, nothing is."""
+        unfinished = self._path.with_suffix(".new")
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            body = {**self._writer, "policies": [asdict(policy) for policy in policies]}
+            unfinished.write_text(json.dumps(body), encoding="utf-8")
+            unfinished.replace(self._path)
+
+
+def policies_of(state_dir: Path) -> list[PolicyFigures]:
+    """The policies of the demo that plays on this host; none where none does."""
+    try:
+        body = json.loads((state_dir / _FOLDER / _POLICIES_FILE).read_text(encoding="utf-8"))
+        if not (is_alive(body["pid"]) and birth_mark(body["pid"]) == body["born"]):
+            return []
+        policies = [PolicyFigures(**policy) for policy in body["policies"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+    numbers = (n for p in policies for n in (p.gpu_hours, p.attainment, p.cost))
+    fine = all(n is None or isinstance(n, int | float) for n in numbers)
+    return policies if fine and all(isinstance(p.policy, str) for p in policies) else []
+
+
 # Changes are gathered for so long before they are sent; a reader that hears nothing for three beats asks anew.
 GATHER_S: Final = 0.5
 BEAT_S: Final = 5.0
@@ -97,6 +156,7 @@ class WorkerStatus:
         state: of the reader of the topics: reading, live, waiting, ended.
         problem: why the worker is not ready; empty when it is.
         letters: dead letters that are kept.
+        policies: of the demo that plays on this host.
     """
 
     fleet: str
@@ -111,6 +171,7 @@ class WorkerStatus:
     unreadable: int = 0
     letters: int = 0
     peers: list[Peer] = field(default_factory=list)
+    policies: list[PolicyFigures] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """As sent: peers without their process ids."""

@@ -24,7 +24,7 @@ from infra.observability.catalogue import METRICS, Metric
 from infra.observability.health import Health, HealthSnapshot
 from infra.observability.metrics import PREFIX
 from infra.observability.probes import names_loopback, sends_token, shows_certificate
-from infra.page.live import LiveFleet, Peer, WorkerStatus, announced, peers_of
+from infra.page.live import LiveFleet, Peer, PolicyFigures, WorkerStatus, announced, peers_of, policies_of
 from infra.page.memory import FleetMemory, attainment
 from infra.page.tail import LetterMemory, PageTail
 from infra.settings.load import Settings
@@ -334,6 +334,7 @@ class Page:
         self._topics = f"{client_options['bootstrap_servers']} {settings.topics.prefix}"
         self._own: Peer | None = None
         self._peers: list[Peer] = []
+        self._policies: list[PolicyFigures] = []
         self._peers_read_s = float("-inf")
         hold_ms = round(settings.policy.guards.stabilization_down_s * 1000)
         self._memory = FleetMemory(settings.topics, settings.stream.step_ms, hold_ms=hold_ms)
@@ -384,6 +385,7 @@ class Page:
         now_s = monotonic()
         if self._own is not None and now_s - self._peers_read_s > _PEERS_EVERY_S:
             self._peers, self._peers_read_s = peers_of(self._settings.state_dir, self._own), now_s
+            self._policies = policies_of(self._settings.state_dir)
         health = self._health.snapshot(now_s)
         problems = [health.live_reason] if not health.live else []
         problems += [f"{c.name}: {c.detail or 'not ok'}" for c in health.checks if not c.ok]
@@ -403,4 +405,5 @@ class Page:
             unreadable=self._memory.unreadable,
             letters=len(self._letters),
             peers=self._peers,
+            policies=self._policies,
         )

@@ -189,7 +189,7 @@ def _day(ts_ms: int) -> str:
     return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-_HEADINGS = ("", "good requests", "worst window", "GPU-hours", "mean replicas", "switches/h")
+_HEADINGS = ("replicas of", "good requests", "worst window", "GPU-hours", "mean replicas", "switches/h")
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -203,11 +203,12 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 def _terms(history: RecordedHistory, comparison: Comparison) -> str:
     t = comparison.terms
+    gpus = f"{t.profile.gpus_per_replica} GPU" + ("" if t.profile.gpus_per_replica == 1 else "s")
     return (
         f"{history.workload}, {history.hours:.1f} hours from {_day(history.start_ms)}; objective: {t.share:.1%} of "
         f"the requests with their first token within {t.objective.ttft_s:g} s and {t.objective.tpot_s:g} s per further "
         f"token; lead time {t.lead_s:g} s; {t.min_replicas} to {t.max_replicas} replicas of "
-        f"{t.profile.gpus_per_replica} GPUs; one replica of {t.profile.name} carries {comparison.capacity_rps:.2f} "
+        f"{gpus}; one replica of {t.profile.name} carries {comparison.capacity_rps:.2f} "
         f"requests/s; HARMONY with ε = {t.policy.epsilon:g}, untuned, scored once its context was full."
     )
 

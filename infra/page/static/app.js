@@ -102,7 +102,10 @@ function onWorker(worker) {
   if (links.length) parts.push(".");
   parts.push(" Read-only: pin, pause and change modes with the command line. ", el("a", { href: "metrics", textContent: "Metrics" }), ", ", el("a", { href: "readyz", textContent: "readiness" }), ", ", el("a", { href: "api/fleet", textContent: "JSON" }), ".");
   const said = JSON.stringify(worker);
-  if (onWorker.said !== said) byId("foot").replaceChildren(...parts);
+  if (onWorker.said !== said) {
+    byId("foot").replaceChildren(...parts);
+    fleet.drawPolicies(worker.policies);
+  }
   onWorker.said = said;
   if (!workload) text(byId("empty"), fleet.emptiness(fleet.order.length));
 }

@@ -6,6 +6,8 @@ import { MARKS, attained, chance, clock, day, link, number, percent, shorten, to
 const PAGE = 50;
 const SPARK = 48;
 
+const POLICIES = { harmony: "HARMONY", hpa: "HPA, tuned on this load", static_peak: "Fixed fleet, told the peak" };
+
 const ORDERS = {
   name: () => 0,
   load: (a, b) => (b.load_rps ?? -1) - (a.load_rps ?? -1),
@@ -140,6 +142,20 @@ export class FleetView {
     fill(beside, theirs ? share(ours / theirs - 1) : "–",
       theirs ? `would hold ${number(ours)} of ${number(theirs)} observed` : "nothing is only observed");
     fill(time, origin ? clock(origin) : "–", origin ? day(origin) : "no decision yet");
+  }
+
+  /** How the policies of a demo compare; nothing where no demo plays. */
+  drawPolicies(policies = []) {
+    set(byId("policies"), "hidden", policies.length === 0);
+    const own = policies.find((line) => line.policy === "harmony");
+    byId("policy-rows").replaceChildren(...policies.map((line) => {
+      const n = (words) => el("td", { className: "n", textContent: words });
+      const beside = line !== own && own?.gpu_hours && line.gpu_hours ? ` (${(line.gpu_hours / own.gpu_hours).toFixed(2)} ×)` : "";
+      return el("tr", {}, el("th", { scope: "row", textContent: POLICIES[line.policy] ?? line.policy }),
+        n(line.gpu_hours === null ? "–" : `${line.gpu_hours.toFixed(1)}${beside}`),
+        n(line.cost === null ? "–" : line.cost.toFixed(0)),
+        n(line.attainment === null ? "–" : attained(line.attainment)));
+    }));
   }
 
   makeSlot() {

@@ -85,13 +85,13 @@ export class SettingsView extends ListView {
     super("Settings in force", "Reading …", "api/settings");
     this.all = el("input", { type: "checkbox" });
     this.all.addEventListener("change", () => this.view && this.show(this.view));
-    this.node.append(el("p", {}, el("label", {}, this.all, " Show defaults too")), this.table("Settings", ["Key", "Value", ""]));
+    this.node.append(el("p", {}, el("label", {}, this.all, " Show defaults too")), this.table("Settings", ["Key", "Value", "Set by"]));
   }
 
   show(view) {
     this.view = view;
     const changed = view.settings.filter((row) => row.changed).length;
     text(this.lead, `Of this worker: ${count(changed)} of ${count(view.settings.length)} keys differ from their defaults. Policy ${view.policy}. Secrets are not shown.`);
-    this.rows(view.settings.filter((row) => this.all.checked || row.changed), (row) => [row.key, row.value, row.changed ? "" : "default"]);
+    this.rows(view.settings.filter((row) => this.all.checked || row.changed), (row) => [row.key, row.value, row.changed ? "you" : "default"]);
   }
 }

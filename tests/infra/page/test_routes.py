@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 import infra.page
-from infra.page.live import LiveFleet, Peer, WorkerStatus, announced, peers_of
+from infra.page.live import LiveFleet, Peer, PolicyBoard, PolicyFigures, WorkerStatus, announced, peers_of, policies_of
 from infra.page.server import MAX_READERS, load_assets
 from tests.infra.page.fleet_records import name, step_records
 from tests.infra.page.page_server import PageServer, page_server
@@ -218,6 +218,27 @@ def test_workers_of_the_same_topics_know_each_other(tmp_path: Path) -> None:
         assert peers_of(tmp_path, me) == [own]
         assert peers_of(tmp_path, Peer("http://127.0.0.1:3", "all", "c", "elsewhere h.", 1, "")) == []
     assert list(folder.iterdir()) == []
+
+
+def test_the_policies_of_a_demo_are_told_while_it_plays(tmp_path: Path) -> None:
+    figures = [PolicyFigures("harmony", 1.5, 0.99, 4.5), PolicyFigures("hpa")]
+    assert policies_of(tmp_path) == []
+    with PolicyBoard(tmp_path) as board:
+        board.write(figures)
+        assert policies_of(tmp_path) == figures
+        file = tmp_path / "pages/policies"
+        whole = file.read_text()
+        for broken in ("{", "[]", whole.replace("1.5", '"x"'), whole.replace('"hpa"', "7"), whole.replace("cost", "c")):
+            file.write_text(broken)
+            assert policies_of(tmp_path) == []
+        # Process 1 is alive, but it is not the one that wrote.
+        file.write_text(re.sub(r'"pid": \d+', '"pid": 1', whole))
+        assert policies_of(tmp_path) == []
+        with announced(tmp_path, "http://127.0.0.1:1", "all", "a", "t") as own:
+            assert peers_of(tmp_path, own) == []
+        assert file.exists(), "it is none of the workers' files"
+    assert not file.exists()
+    PolicyBoard(file / "no").write(figures)
 
 
 def test_an_unwritable_state_directory_harms_nothing(tmp_path: Path) -> None:
