@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.api.errors import InputError, python_errors
 from infra.api.frames import DF, tables_of_frame, times_like, whole_number
-from infra.lab.defaults import MAX_STEPS
+from infra.lab.defaults import MAX_FORECAST_STEPS, MAX_STEPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,14 +36,15 @@ def forecast(
     Args:
         df: pandas DataFrame with one row per item and time, sorted by time within each item. Holes, empty cells and
             absent rows, are missing values: they are masked, never read as zero. Times without a zone are UTC.
-        prediction_length: steps ahead, 1 to 64.
+        prediction_length: steps ahead, 1 to 1,000.
         quantile_levels: each between 0 and 1.
         id_column: names the item of a row; a table without it is one item.
         timestamp_column: the time of a row.
         target: the columns to forecast. They are forecast jointly.
         step: sampling step, as "15s", seconds or a timedelta. Default: the most common distance of two rows. A coarser
             step averages the rows in it.
-        model: "served" (network and ridge, then baselines), "network", "pool", "ridge" or "seasonal_naive".
+        model: "served" (network and ridge, then baselines), "network", "pool", "ridge", "seasonal_naive" or
+            "long_range". Beyond 64 steps the long-range forecaster continues.
         lower: no value is below; default: 0 for a column without a negative value.
 
     Returns:
@@ -59,7 +60,7 @@ def forecast(
     from infra.lab.forecast import forecast_tables
     from infra.lab.forecast import quantile_levels as sorted_levels
 
-    horizon = whole_number("prediction_length", prediction_length, 1, MAX_STEPS)
+    horizon = whole_number("prediction_length", prediction_length, 1, MAX_FORECAST_STEPS)
     with python_errors():
         levels = sorted_levels(",".join(str(level) for level in quantile_levels))
         tables = tables_of_frame(df, id_column, timestamp_column, target, step)

@@ -24,7 +24,7 @@ from infra.console.text import parse_duration_s
 from infra.lab.backtest.command import backtest
 from infra.lab.bench import cli as bench_cli
 from infra.lab.capacity.command import capacity
-from infra.lab.defaults import DEFAULT_LEVELS, MAX_STEPS, MODELS
+from infra.lab.defaults import DEFAULT_LEVELS, MAX_FORECAST_STEPS, MODELS
 from infra.lab.evaluate.ablations import ablate
 from infra.lab.evaluate.command import evaluate
 from infra.lab.replay.command import replay
@@ -95,7 +95,7 @@ def _drop_output() -> None:
 
 def forecast(
     file: Annotated[Path, typer.Argument(help="Telemetry: CSV (plain or gzip) or Parquet, wide or long.")],
-    prediction_length: Annotated[int, typer.Option(min=1, max=MAX_STEPS, help="Steps ahead.")] = 24,
+    prediction_length: Annotated[int, typer.Option(min=1, max=MAX_FORECAST_STEPS, help="Steps ahead.")] = 24,
     quantile_levels: Annotated[str, typer.Option(help="With commas, each within 0..1.")] = DEFAULT_LEVELS,
     step: Annotated[
         str | None, typer.Option(help="Sampling step such as 15s or 5m; default: inferred. Coarser averages rows.")
@@ -105,6 +105,9 @@ def forecast(
     holdout: Annotated[
         bool, typer.Option("--holdout", help="Forecast the last rows of the file, and compare with them.")
     ] = False,
+    windows: Annotated[
+        int, typer.Option(min=1, max=1000, help="Stretches to hold out with --holdout, one before the other.")
+    ] = 1,
     model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "served",
     lower: Annotated[
         float | None, typer.Option(help="No value is below; default: 0 where the file has none below.")
@@ -118,7 +121,18 @@ def forecast(
 
     run_forecast(
         ForecastJob(
-            file, prediction_length, quantile_levels, step, items, indicators, holdout, model, lower, out, as_json, plot
+            file,
+            prediction_length,
+            quantile_levels,
+            step,
+            items,
+            indicators,
+            windows if holdout else 0,
+            model,
+            lower,
+            out,
+            as_json,
+            plot,
         )
     )
 

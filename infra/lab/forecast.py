@@ -16,9 +16,11 @@ import numpy as np
 from infra.console.errors import HarmonyError
 from infra.console.options import say
 from infra.console.text import parse_duration_s, some
-from infra.lab.defaults import MODELS
+from infra.lab.defaults import MAX_STEPS, MODELS
+from infra.lab.holdout import HoldoutScore, HoldoutSums, score_lines
 from infra.lab.plots import INK, TRUTH, fan, pyplot, save
 from infra.lab.series import Table, read_series
+from model.baselines.long_range import LongRangeForecaster, SplicedForecaster
 from model.evaluation.rolling import Floats, Indicator
 
 # A forecast of one item as a value, and how it is written: CSV or JSON.
@@ -60,9 +62,10 @@ def write_csv(stream: TextIO, answers: Sequence[ItemForecast]) -> None:
                 writer.writerow([answer.table.item_id, _iso(moment), name, *(_cell(value) for value in cells)])
 
 
-def write_json(stream: TextIO, answers: Sequence[ItemForecast]) -> None:
-    """One object, with the quantiles of the peak and, where rows were held out, the truth."""
-    json.dump({"forecasts": [_as_dict(answer) for answer in answers]}, stream)
+def write_json(stream: TextIO, answers: Sequence[ItemForecast], scores: Sequence[HoldoutScore] = ()) -> None:
+    """One object, with the quantiles of the peak and, where rows were held out, the truth and the scores."""
+    held_out = {"scores": [score.to_dict() for score in scores]} if scores else {}
+    json.dump({"forecasts": [_as_dict(answer) for answer in answers], **held_out}, stream)
     stream.write("\n")
 
 
@@ -102,6 +105,8 @@ def _iso(moment_ms: int) -> str:
 
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from model.contract import Forecaster
 
 _NUM_PATHS = 1024
@@ -120,7 +125,7 @@ class ForecastJob:
     step: str | None
     items: str | None
     indicators: str | None
-    holdout: bool
+    windows: int  # stretches that are held out
     model: str
     lower: float | None
     out: Path | None
@@ -139,23 +144,24 @@ def run_forecast(job: ForecastJob) -> None:
     tables = _chosen(job.file, read_series(job.file, parse_step_ms(job.step), None, indicators), job.items, indicators)
     for line in _remarks(tables):
         say(line)
+    horizon = job.prediction_length
     answers = forecast_tables(
-        job.file, tables, job.prediction_length, levels, holdout=job.holdout, model=job.model, lower=job.lower
+        job.file, tables, horizon, levels, holdout=job.windows > 0, model=job.model, lower=job.lower
     )
+    scores = _scores(job, tables) if job.windows else []
     if job.plot is not None:
         say(f"wrote {draw_forecasts(job.plot, answers)}")
-    if job.holdout:
-        for answer in answers:
-            say(_verdict(answer))
+    for line in score_lines(scores, horizon) if scores else ():
+        say(line)
     if job.out is not None:
         try:
             with job.out.open("w", encoding="utf-8", newline="") as stream:
-                write_json(stream, answers) if job.out.suffix == ".json" else write_csv(stream, answers)
+                write_json(stream, answers, scores) if job.out.suffix == ".json" else write_csv(stream, answers)
         except OSError as error:
             raise HarmonyError(f"--out: cannot write {job.out} ({error.strerror}).") from None
         say(f"wrote {job.out}")
     elif job.as_json:
-        write_json(sys.stdout, answers)
+        write_json(sys.stdout, answers, scores)
     else:
         write_csv(sys.stdout, answers)
 
@@ -174,7 +180,7 @@ def forecast_tables(
 
     Args:
         where: what errors call the source of the tables.
-        horizon: steps ahead, 1 to `MAX_STEPS`.
+        horizon: steps ahead, 1 to `MAX_FORECAST_STEPS`.
         levels: of the quantiles, ascending.
         holdout: forecast the last `horizon` rows.
         model: one of `MODELS`.
@@ -183,7 +189,7 @@ def forecast_tables(
     Raises:
         HarmonyError: an unknown model, or a table that is too short.
     """
-    forecaster = _forecaster(model)
+    forecaster = _forecaster(model, horizon)
     return [_forecast_item(where, table, forecaster, horizon, levels, holdout, lower) for table in tables]
 
 
@@ -199,7 +205,6 @@ def _forecast_item(
     import torch
 
     from model.contract import quantiles_of_paths
-    from model.evaluation.served import context_batch
 
     torch.set_num_threads(1)
     num = len(table.values) - (horizon if holdout else 0)
@@ -217,21 +222,7 @@ def _forecast_item(
         _lower(column, lower, f"item {table.item_id!r}, {name}")
         for name, column in zip(table.indicators, context.T, strict=True)
     ]
-    batch = context_batch(
-        context,
-        [num - 1],
-        item_id=table.item_id,
-        start_ts_ms=table.start_ts_ms,
-        step_ms=table.step_ms,
-        indicators=[Indicator(name, lower=bound) for name, bound in zip(table.indicators, low, strict=True)],
-        fine_rows=_FINE_ROWS,
-        context_rows=num,
-    )
-    try:
-        result = forecaster.forecast(batch, horizon, _NUM_PATHS)
-    except ValueError as error:
-        raise HarmonyError(f"{file}: item {table.item_id!r} cannot be forecast: {error}.", 2) from None
-    paths = result.paths[0].double()  # [S, H, N]
+    paths, source = _paths(file, table, forecaster, horizon, num, low)
     empty = ~np.isfinite(context).any(0)
     at = torch.tensor(levels, dtype=torch.float64)
     quantiles = quantiles_of_paths(paths.permute(1, 2, 0), at).permute(2, 0, 1).numpy()
@@ -248,8 +239,57 @@ def _forecast_item(
         mean=mean,
         peak=peak,
         truth=table.values[num : num + horizon] if holdout else None,
-        source=result.sources[0],
+        source=source,
     )
+
+
+def _paths(
+    file: Path, table: Table, forecaster: Forecaster, horizon: int, num: int, lower: Sequence[float]
+) -> tuple[Tensor, str]:
+    """Paths [S, H, N] of the steps after the first `num` rows, and what made them."""
+    from model.evaluation.served import context_batch
+
+    batch = context_batch(
+        table.values[:num],
+        [num - 1],
+        item_id=table.item_id,
+        start_ts_ms=table.start_ts_ms,
+        step_ms=table.step_ms,
+        indicators=[Indicator(name, lower=bound) for name, bound in zip(table.indicators, lower, strict=True)],
+        fine_rows=_FINE_ROWS if horizon <= MAX_STEPS and not isinstance(forecaster, LongRangeForecaster) else num,
+        context_rows=num,
+    )
+    try:
+        result = forecaster.forecast(batch, horizon, _NUM_PATHS)
+    except ValueError as error:
+        raise HarmonyError(f"{file}: item {table.item_id!r} cannot be forecast: {error}.", 2) from None
+    return result.paths[0].double(), result.sources[0]
+
+
+def _scores(job: ForecastJob, tables: Sequence[Table]) -> list[HoldoutScore]:
+    """Scores over the stretches held out, of the model, the seasonal naive and the pool.
+
+    Stretches with too few rows before them are left out. The pool reaches 64 steps: beyond, both are scored over these.
+    """
+    horizon = job.prediction_length
+    sums: list[tuple[Forecaster, list[HoldoutSums]]] = []
+    for name in dict.fromkeys((job.model, "seasonal_naive", "pool")):
+        lengths = [MAX_STEPS] if name == "pool" and horizon > MAX_STEPS else [horizon]
+        if name == job.model and horizon > MAX_STEPS:
+            lengths = [horizon, MAX_STEPS]
+        sums.append((_forecaster(name, max(lengths)), [HoldoutSums(name, steps) for steps in lengths]))
+    for table in tables:
+        for window in range(job.windows):
+            num = len(table.values) - (window + 1) * horizon
+            context = table.values[: max(num, 0)]
+            low = [_lower(column, job.lower, f"item {table.item_id!r}") for column in context.T]
+            for forecaster, parts in sums:
+                if int(np.isfinite(context).sum(0).max(initial=0)) < max(_MIN_ROWS, forecaster.min_context):
+                    continue
+                paths, _ = _paths(job.file, table, forecaster, max(part.steps for part in parts), num, low)
+                for part in parts:
+                    part.add(table.item_id, paths.numpy(), table.values[num : num + horizon], context, table.step_ms)
+    return [part.score() for _, parts in sums for part in parts]
 
 
 def _lower(column: Floats, given: float | None, where: str) -> float:
@@ -261,7 +301,18 @@ def _lower(column: Floats, given: float | None, where: str) -> float:
     return 0.0 if len(finite_values) and finite_values.min() >= 0 else float("-inf")
 
 
-def _forecaster(name: str) -> Forecaster:
+def _forecaster(name: str, horizon: int) -> Forecaster:
+    """The model; beyond 64 steps its first 64, and then the long-range forecaster."""
+    if name == "long_range":
+        return LongRangeForecaster()
+    if horizon <= MAX_STEPS:
+        return _short_forecaster(name)
+    if name == "seasonal_naive":
+        return LongRangeForecaster(("yesterday",), source="seasonal_naive")
+    return SplicedForecaster(_short_forecaster(name), LongRangeForecaster(), _FINE_ROWS)
+
+
+def _short_forecaster(name: str) -> Forecaster:
     from model.baselines.ridge import RidgeForecaster
     from model.baselines.smoothing import SeasonalNaiveForecaster
     from model.network.checkpoint import CheckpointError
@@ -333,16 +384,6 @@ def _remarks(tables: list[Table]) -> list[str]:
     if merged:
         lines.append(f"{merged} rows were averaged into steps of {step:g} s")
     return lines
-
-
-def _verdict(answer: ItemForecast) -> str:
-    """How often the truth lay within the widest interval asked for, and above the peak's top quantile."""
-    assert answer.truth is not None
-    is_finite = np.isfinite(answer.truth)
-    inside = ((answer.truth >= answer.quantiles[0]) & (answer.truth <= answer.quantiles[-1]))[is_finite]
-    share = f"{inside.mean():.0%}" if is_finite.any() else "none"
-    nominal = answer.levels[-1] - answer.levels[0]
-    return f"{answer.table.item_id}: {share} of the held-out values lie within the {nominal:.0%} interval"
 
 
 def quantile_levels(text: str) -> tuple[float, ...]:

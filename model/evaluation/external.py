@@ -1,4 +1,4 @@
-"""Public foundation models as contestants (extra `foundation`): Chronos, TiRex, TimesFM.
+"""Public foundation models as contestants: Chronos, TiRex, TimesFM, and Fracast with its weights (extra `rivals`).
 
 They forecast quantiles of one series at a time. Samples are read off the quantiles, with exponential tails beyond the
 outer ones, and ordered like the ridge's paths. Without package or weights a contestant is reported as not run.
@@ -20,6 +20,7 @@ FOUNDATION_MODELS = {
     "chronos": "amazon/chronos-bolt-small",
     "tirex": "NX-AI/TiRex",
     "timesfm": "google/timesfm-2.5-200m-pytorch",
+    "fracast": "of fracast 0.1.0",
 }
 _LEVELS = np.arange(1, 10) / 10
 _MAX_CONTEXT = 2048
@@ -117,7 +118,26 @@ def _timesfm(weights: str) -> Quantiles:
     return quantiles
 
 
-_LOADERS: dict[str, Callable[[str], Quantiles]] = {"chronos": _chronos, "tirex": _tirex, "timesfm": _timesfm}
+def _fracast(weights: str) -> Quantiles:
+    """85,000 parameters; beyond its 48 steps it reads its own medians, as its package has it."""
+    try:
+        from fracast import FracastModel
+    except ImportError:
+        raise NotRunnable("fracast is not installed: install the extra `rivals`") from None
+    model = _loaded(FracastModel.from_pretrained, weights)
+
+    def quantiles(x: Floats, horizon: int) -> Floats:
+        return np.asarray(model.forecast(x, horizon=horizon), dtype=np.float64)
+
+    return quantiles
+
+
+_LOADERS: dict[str, Callable[[str], Quantiles]] = {
+    "chronos": _chronos,
+    "tirex": _tirex,
+    "timesfm": _timesfm,
+    "fracast": _fracast,
+}
 
 
 def _loaded(load: Callable[[], Any], weights: str) -> Any:

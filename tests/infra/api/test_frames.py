@@ -41,7 +41,7 @@ def test_it_says_what_the_command_says_of_the_same_rows(tmp_path: Path) -> None:
     df, out = load(), tmp_path / "out.csv"
     df.to_csv(tmp_path / "load.csv", index=False)
     job = ForecastJob(
-        tmp_path / "load.csv", 4, "0.1,0.5", None, None, None, holdout=False, model="seasonal_naive", lower=None,
+        tmp_path / "load.csv", 4, "0.1,0.5", None, None, None, windows=0, model="seasonal_naive", lower=None,
         out=out, as_json=False, plot=None,
     )  # fmt: skip
     run_forecast(job)
@@ -132,7 +132,7 @@ def test_a_coarser_step_averages() -> None:
         (lambda: load(item_id=[None] + ["web"] * (ROWS - 1)), {}, "df, row 0, column item_id"),
         (lambda: load(4), {}, "has 4 observed rows; a forecast of 24 steps needs"),
         (lambda: load(1), {}, "give one with step"),
-        (load, {"prediction_length": 0}, "prediction_length: 0 must be a whole number of 1 to 64"),
+        (load, {"prediction_length": 0}, "prediction_length: 0 must be a whole number of 1 to 1000"),
         (load, {"prediction_length": 2.5}, "prediction_length: 2.5"),
         (load, {"quantile_levels": [0.5, 1.5]}, "quantile_levels: '0.5,1.5' must list numbers between 0 and 1"),
         (load, {"quantile_levels": []}, "quantile_levels"),

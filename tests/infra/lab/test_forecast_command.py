@@ -56,7 +56,29 @@ def test_json_has_peaks_and_the_held_out_truth(tmp_path: Path) -> None:
     assert len(rps["truth"]) == 6
     assert rps["peak_quantiles"][-1] >= max(rps["quantiles"][3])
     assert "10 rows of the grid are absent" in result.stderr
-    assert "of the held-out values lie within the 90% interval" in result.stderr
+    assert [score["model"] for score in json.loads(result.stdout)["scores"]] == ["pool", "seasonal_naive"]
+    assert "held out" in result.stderr
+
+
+def test_a_day_ahead_is_scored_over_all_its_steps_and_beside_the_pool_over_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "load.csv"
+    rng = np.random.default_rng(2)
+    rows = [f"{1_767_225_600 + 300 * k},{30 + 20 * math.sin(k / 45.8) + rng.normal():.3f}" for k in range(12 * 288)]
+    path.write_text("timestamp,rps\n" + "\n".join(rows) + "\n")
+    arguments = [str(path), "--prediction-length", "288", "--holdout", "--windows", "3", "--json"]
+    result = CliRunner().invoke(app, ["forecast", "--model", "long_range", *arguments])
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    assert len(data["forecasts"][0]["timestamps"]) == 288
+    scores = {(s["model"], s["steps"]): s for s in data["scores"]}
+    assert set(scores) == {("long_range", 288), ("long_range", 64), ("seasonal_naive", 288), ("pool", 64)}
+    assert all(s["values"] == 3 * s["steps"] for s in scores.values())
+    assert scores["long_range", 288]["wql"] < scores["seasonal_naive", 288]["wql"] < 0.1
+    assert 0.75 < scores["long_range", 288]["coverage_90"] <= 1
+    assert scores["long_range", 288]["mase"] < 1
+    assert "pool, first 64 steps" in result.stderr
+    again = CliRunner().invoke(app, ["forecast", *arguments])
+    assert json.loads(again.stdout)["forecasts"][0]["source"] == "combined+long_range"
 
 
 def test_the_same_file_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -149,14 +149,27 @@ def test_a_spoilt_task_is_named(tasks: Path, spoil: object, words: str) -> None:
 
 
 def test_what_cannot_run_is_listed(tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("chronos", "statsforecast", "statsforecast.models"):
+    for name in ("chronos", "fracast", "statsforecast", "statsforecast.models"):
         monkeypatch.setitem(sys.modules, name, None)
-    result = run("--protocol", "rolling", "--dataset", str(tasks), "--models", "last,chronos,AutoETS", "--json", "-")
+    result = run(
+        "--protocol", "rolling", "--dataset", str(tasks), "--models", "last,chronos,fracast,AutoETS", "--json", "-"
+    )
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
-    assert set(report["not_run"]) == {"chronos", "AutoETS"}
+    assert set(report["not_run"]) == {"chronos", "fracast", "AutoETS"}
     assert "extra `foundation`" in report["not_run"]["chronos"]
+    assert "extra `rivals`" in report["not_run"]["fracast"]
     assert {row["model"] for row in report["results"]} == {"last"}
+
+
+def test_a_small_public_network_stands_among_the_rivals(tasks: Path) -> None:
+    pytest.importorskip("fracast", reason="fracast is not installed (extra `rivals`)")
+    result = run("--protocol", "rolling", "--dataset", str(tasks), "--models", "snaive,fracast", "--json", "-")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    scored = {row["model"]: row for row in report["results"]}
+    assert report["not_run"] == {}
+    assert 0 < scored["fracast"]["crps"] < 5 * scored["snaive"]["crps"]
 
 
 @pytest.mark.slow
