@@ -112,6 +112,7 @@ Reason = Literal[
     "pinned",
     "expired",
     "epoch_jump",
+    "sequence_jump",
     "superseded",
     "conflict",
     "changed_by_others",
@@ -157,6 +158,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leases: dict[str, Lease]
     changes: tuple[Change, ...] = ()
     words: Overrides = Overrides()
+    lead_steps: int | None = None
     v: Literal[1] = 1
 
 
@@ -172,6 +174,9 @@ class ApplyGuard:
         epoch: that is declared. Epochs move by one: a command beyond both the declared epoch and the one after the
             newest known is refused, for it would make all commands that follow older ones. The first command of a
             fleet is taken as it comes.
+        step_ms: slot length of the workers, for a sequence is the number of a step in Unix time. A command of a step
+            further ahead than `max_ahead_ms` is refused, for it would make those until then older ones. Where the first
+            command lies ahead, as this clock is behind, the next ones may, too. None, or None above = not checked.
     """
 
     def __init__(
@@ -182,7 +187,10 @@ class ApplyGuard:
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
         max_ahead_ms: int | None = None,
         epoch: int = 0,
+        step_ms: int | None = None,
     ) -> None:
+        self._step_ms = step_ms
+        self._lead_steps: int | None = None
         self._max_replicas = max_replicas
         self._max_ahead_ms = max_ahead_ms
         self._epoch = epoch
@@ -219,6 +227,8 @@ class ApplyGuard:
             return Verdict(accepted=False, reason="not_sane")
         if self.is_epoch_jump(command):
             return Verdict(accepted=False, reason="epoch_jump")
+        if self.is_sequence_jump(command, now_ms):
+            return Verdict(accepted=False, reason="sequence_jump")
         before = self._leases.get(command.workload)
         refusal = _out_of_order(command, before)
         if refusal is not None:
@@ -226,6 +236,8 @@ class ApplyGuard:
         lease = _noticed(command, before)
         # From here on the command is the newest known, and older ones are refused even if this one is not carried out.
         self._leases[command.workload] = lease
+        if self._step_ms is not None and self._lead_steps is None:
+            self._lead_steps = max(0, command.sequence - now_ms // self._step_ms)
         pin_verdict = self.hold(command.workload, now_ms, observed_current)
         if pin_verdict is not None:
             return pin_verdict
@@ -290,7 +302,7 @@ class ApplyGuard:
 
     def snapshot_bytes(self) -> bytes:
         """To be stored by the actuator, and given to the next life's `restore`."""
-        snapshot = Snapshot(self._leases, self._window.changes, self._overrides)
+        snapshot = Snapshot(self._leases, self._window.changes, self._overrides, self._lead_steps)
         return msgspec.json.encode(snapshot, order="deterministic")
 
     @classmethod
@@ -302,12 +314,14 @@ class ApplyGuard:
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
         max_ahead_ms: int | None = None,
         epoch: int = 0,
+        step_ms: int | None = None,
     ) -> ApplyGuard:
         """Raises msgspec.MsgspecError when the bytes are not a snapshot; refuse to act then."""
         stored = msgspec.json.decode(snapshot, type=Snapshot)
-        guard = cls(max_replicas, stored.leases, caps=caps, max_ahead_ms=max_ahead_ms, epoch=epoch)
+        guard = cls(max_replicas, stored.leases, caps=caps, max_ahead_ms=max_ahead_ms, epoch=epoch, step_ms=step_ms)
         guard._window = ChangeWindow(caps, stored.changes)
         guard._overrides = stored.words
+        guard._lead_steps = stored.lead_steps
         return guard
 
     def _refusal(self, command: Command, lease: Lease, now_ms: int, observed: int, pinned: bool) -> Reason | None:
@@ -342,6 +356,17 @@ class ApplyGuard:
         """Whether the command's epoch is neither declared nor the next one."""
         limit = self.max_epoch
         return limit is not None and command.epoch > limit
+
+    def max_sequence(self, now_ms: int) -> int | None:
+        """The highest sequence that a command may have; None where it is not checked, or before the first command."""
+        if self._step_ms is None or self._max_ahead_ms is None or self._lead_steps is None:
+            return None
+        return now_ms // self._step_ms + self._lead_steps + -(-self._max_ahead_ms // self._step_ms)
+
+    def is_sequence_jump(self, command: Command, now_ms: int) -> bool:
+        """Whether the command's step lies further ahead than clocks may differ."""
+        limit = self.max_sequence(now_ms)
+        return limit is not None and command.sequence > limit
 
 
 def _out_of_order(command: Command, newest: Lease | None) -> Reason | None:

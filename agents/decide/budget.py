@@ -25,6 +25,9 @@ class FleetBudget:
     Another workload counts with the larger of what it shows and what was ordered for the caps, and with the smaller
     for the floor. So nothing is spent that an order not yet carried out would have to bring.
 
+    Declared before undeclared: for a declared workload only declared ones count. Of undeclared ones there is but what
+    telemetry says, which no order can change; anyone who publishes telemetry could take the budget, or be the floor.
+
     Args:
         state: a draft that the caller owns; `record` changes it.
         origin_ts_ms: of the plan.
@@ -39,6 +42,7 @@ class FleetBudget:
         self._givable_gpus: Counter[int] = Counter()  # by priority, of replicas above the minimum that obey commands
         self._gpus = 0
         self._power_mw = 0  # an integer: the sum must not depend on the order of addition
+        self._undeclared_gpus = self._undeclared_mw = 0
         self._fewest_replicas = 0
         for workload, history in state.workloads.items():
             self._add(policy.spec(workload), history, 1)
@@ -58,16 +62,18 @@ class FleetBudget:
             reclaim_gpus = self._claims.reclaim_gpus(priority, supply, self._givable_gpus)
             reclaim_for = self._claims.first_above(priority) if reclaim_gpus else ""
         own = 0 if history is None else _most_replicas(history)
-        own_fewest = 0 if history is None else _fewest_replicas(history)
+        own_fewest = 0 if history is None or spec is None else _fewest_replicas(history)
         removals_left = gpus_left = power_left_w = None
         if limits.fleet_removals_per_minute is not None:
             removals_left = limits.fleet_removals_per_minute - sum(n for _, n in self._state.removals)
         if limits.fleet_max_gpus is not None:
             own_gpus = own * replica_gpus(spec)
-            gpus_left = limits.fleet_max_gpus - (self._gpus - own_gpus) - reserved_gpus
+            others_gpus = self._gpus + (self._undeclared_gpus if spec is None else 0) - own_gpus
+            gpus_left = limits.fleet_max_gpus - others_gpus - reserved_gpus
         if limits.fleet_max_power_w is not None:
             own_mw = own * _milliwatts(replica_power_w(spec, history.power_w)) if history is not None else 0
-            power_left_w = limits.fleet_max_power_w - (self._power_mw - own_mw) / 1000.0
+            others_mw = self._power_mw + (self._undeclared_mw if spec is None else 0) - own_mw
+            power_left_w = limits.fleet_max_power_w - others_mw / 1000.0
         fleet_need = max(0, limits.fleet_min_replicas - (self._fewest_replicas - own_fewest))
         return FleetShare(removals_left, gpus_left, reserved_gpus, reclaim_gpus, reclaim_for, power_left_w, fleet_need)
 
@@ -101,15 +107,21 @@ class FleetBudget:
 
     def _add(self, spec: WorkloadSpec | None, history: WorkloadHistory, sign: int) -> None:
         gpus, most, fewest = replica_gpus(spec), _most_replicas(history), _fewest_replicas(history)
-        self._gpus += sign * most * gpus
+        power_mw = 0
         if self._limits.fleet_max_power_w is not None:
-            self._power_mw += sign * most * _milliwatts(replica_power_w(spec, history.power_w))
+            power_mw = sign * most * _milliwatts(replica_power_w(spec, history.power_w))
+        if spec is None:
+            self._undeclared_gpus += sign * most * gpus
+            self._undeclared_mw += power_mw
+            return
+        self._gpus += sign * most * gpus
+        self._power_mw += power_mw
         self._fewest_replicas += sign * fewest
         if history.ordered is None:
             return
         if history.ordered < most:
             self._leaving_gpus += sign * (most - fewest) * gpus
-        if self._limits.fleet_reclaim and spec is not None:
+        if self._limits.fleet_reclaim:
             self._givable_gpus[spec.priority] += sign * max(0, fewest - spec.min_replicas) * gpus
 
     def _supply(self) -> int:

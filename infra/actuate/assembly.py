@@ -79,12 +79,13 @@ def controller_of(
         HarmonyError: another process has the memory, or it is damaged.
     """
     ahead_ms = None if isinstance(clock, LogClock) else MAX_AHEAD_MS
-    epoch = chosen.settings.policy.epoch
+    epoch, step_ms = chosen.settings.policy.epoch, chosen.settings.stream.step_ms
     with ExitStack() as stack:
-        store, guard = None, ApplyGuard(chosen.max_replicas, caps=chosen.caps, max_ahead_ms=ahead_ms, epoch=epoch)
+        store = None
+        guard = ApplyGuard(chosen.max_replicas, caps=chosen.caps, max_ahead_ms=ahead_ms, epoch=epoch, step_ms=step_ms)
         if not dry_run:
             store = stack.enter_context(Store(chosen.settings.state_dir / "actuate" / chosen.name))
-            guard = store.guard(chosen.max_replicas, chosen.caps, ahead_ms, epoch)
+            guard = store.guard(chosen.max_replicas, chosen.caps, ahead_ms, epoch, step_ms)
         controller = CommandController(
             actuator,
             guard,

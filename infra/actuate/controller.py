@@ -80,8 +80,8 @@ class CommandController:
 
     def admit(self, command: Command) -> None:
         """Note a command before its turn, so that an older one under way ends."""
-        is_possible = self.guard.sane(command) and not self.guard.is_epoch_jump(command)
-        if is_possible and self._refusal(command) is None:
+        is_jump = self.guard.is_epoch_jump(command) or self.guard.is_sequence_jump(command, self.clock())
+        if self.guard.sane(command) and not is_jump and self._refusal(command) is None:
             place = command.epoch, command.sequence
             self._newest[command.workload] = max(place, self._newest.get(command.workload, place))
 
@@ -164,7 +164,7 @@ class CommandController:
         if verdict.reason == "pinned":
             await self._apply_pin(workload)
         if verdict.reason == "pinned" or verdict.replicas is None:
-            detail = self._jump_text(command) if verdict.reason == "epoch_jump" else ""
+            detail = self._jump_text(verdict, command)
             return self._event(command, _status(verdict), verdict.reason, observed, None, detail)
         self.save()
         place = command.epoch, command.sequence
@@ -191,12 +191,20 @@ class CommandController:
             self.guard.not_applied(workload)
         return self._event(command, self._actuator.done, verdict.reason, observed, verdict.replicas, detail)
 
-    def _jump_text(self, command: Command) -> str:
-        return (
-            f"its epoch is {command.epoch}, at most {self.guard.max_epoch} can be next: `harmony state reset` raises "
-            f"it by one. If it was raised while this actuator was away, set advanced.planning.epoch to {command.epoch} "
-            "in its settings and start it again; else see who writes commands"
-        )
+    def _jump_text(self, verdict: Verdict, command: Command) -> str:
+        if verdict.reason == "epoch_jump":
+            return (
+                f"its epoch is {command.epoch}, at most {self.guard.max_epoch} can be next: `harmony state reset` "
+                "raises it by one. If it was raised while this actuator was away, set advanced.planning.epoch to "
+                f"{command.epoch} in its settings and start it again; else see who writes commands"
+            )
+        if verdict.reason == "sequence_jump":
+            return (
+                f"its sequence is {command.sequence}, at most {self.guard.max_sequence(self.clock())} can have come by "
+                "this machine's clock. If that clock is behind, or step_s is not that of the workers, correct it; else "
+                "see who writes commands"
+            )
+        return ""
 
     def _still_wanted(self, command: Command) -> bool:
         self.refresh_overrides()

@@ -137,7 +137,9 @@ class Store:
         if self._lock is not None:
             self._lock.close()
 
-    def guard(self, max_replicas: int, caps: RateCaps, max_ahead_ms: int | None, epoch: int = 0) -> ApplyGuard:
+    def guard(
+        self, max_replicas: int, caps: RateCaps, max_ahead_ms: int | None, epoch: int = 0, step_ms: int | None = None
+    ) -> ApplyGuard:
         """The guard of the last life, or a new one.
 
         Raises:
@@ -146,10 +148,10 @@ class Store:
         path = self.directory / "guard.json"
         try:
             return ApplyGuard.restore(
-                path.read_bytes(), max_replicas, caps=caps, max_ahead_ms=max_ahead_ms, epoch=epoch
+                path.read_bytes(), max_replicas, caps=caps, max_ahead_ms=max_ahead_ms, epoch=epoch, step_ms=step_ms
             )
         except FileNotFoundError:
-            return ApplyGuard(max_replicas, caps=caps, max_ahead_ms=max_ahead_ms, epoch=epoch)
+            return ApplyGuard(max_replicas, caps=caps, max_ahead_ms=max_ahead_ms, epoch=epoch, step_ms=step_ms)
         except (OSError, *UNREADABLE) as error:
             raise HarmonyError(
                 f"{path} is damaged ({printable(str(error), 120)}), and without it an old command could be obeyed "

@@ -17,6 +17,7 @@ from agents.decide.records import decode_command, decode_decision
 from agents.records import Command, Decision
 from infra.console.errors import HarmonyError
 from infra.kafka.clients import close_producer
+from infra.kafka.readable import read_within_bounds
 from infra.simulator.telemetry import SlotTelemetry
 from streams.records.schema import encode_tick, record_key
 from streams.topics import Topics
@@ -91,6 +92,7 @@ def reader_from_now(
     brokers: str, topics: Iterable[str], num_partitions: int, security: Mapping[str, Any] | None = None
 ) -> KafkaConsumer:
     """A consumer in no group that reads what is appended from now on to all partitions of these topics."""
+    read_within_bounds()
     consumer = KafkaConsumer(
         bootstrap_servers=brokers.split(","),
         client_id="harmony-fleet",

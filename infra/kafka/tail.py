@@ -12,6 +12,7 @@ from kafka.errors import AuthorizationError, KafkaError
 
 from infra.console.errors import HarmonyError
 from infra.kafka.clients import LoginWatch
+from infra.kafka.readable import read_within_bounds
 from infra.settings.brokers import OR_START_ONE, bootstrap_servers
 from streams.runtime.transactions import LogEnd, OpenTransaction, TransactionWatch, overdue
 
@@ -57,6 +58,7 @@ class TopicTail:
     ) -> None:
         self._brokers, self._topic, self._timeout_s = brokers, topic, timeout_s
         servers = bootstrap_servers(brokers, security, OR_START_ONE)
+        read_within_bounds()
         with LoginWatch(brokers, security) as login, self._explained(login):
             self._consumer = KafkaConsumer(
                 bootstrap_servers=servers,

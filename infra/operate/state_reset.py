@@ -29,6 +29,7 @@ from agents.decide.state import STAGE as DECIDE
 from agents.decide.state import DecideCommit
 from infra.console.errors import HarmonyError
 from infra.kafka.admin import create_topics, log_ends, patiently
+from infra.kafka.readable import read_within_bounds
 from infra.kafka.rights import workers_group
 from infra.settings.brokers import bootstrap_servers
 from streams.log import UNREADABLE, ContractBroken, LogRecord
@@ -70,6 +71,7 @@ class StateReset:
         if telemetry:
             names |= {topics.telemetry_requests, topics.telemetry_gpu}
         self._specs = [spec for spec in topics.specs() if spec.name in names]
+        read_within_bounds()
         with self._explained():
             options = {"bootstrap_servers": servers, "request_timeout_ms": _TIMEOUT_MS, **self._security}
             self._admin = KafkaAdminClient(client_id="harmony-state-reset", **options)

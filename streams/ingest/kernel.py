@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from operator import attrgetter, lt
 from typing import NamedTuple
 
@@ -327,11 +328,15 @@ class IngestKernel:
     def _fold_stretch(self, stretch: SampleStretch, emissions: list[Emission]) -> None:
         side_records = deque(stretch.side_records)
         run = stretch.run
-        if run is not None and (len(run.sizes) == 1 or self._open.roomy()):
+        if run is not None and self._open.roomy():
             self._fold_run(run, side_records, emissions)
         elif run is not None:
-            for number in range(len(run.sizes)):
-                self._fold_run(run.part(number, number + 1), side_records, emissions)
+            # What the limits refuse depends on the pages before a record, so the run is cut where there is another one.
+            closed = self._times(run)[1]
+            closing = np.flatnonzero(closed[1:] > closed[:-1]) + 1
+            cuts = np.unique(np.concatenate((closing, self._admission.page_ends(run.offsets), [0, len(run.sizes)])))
+            for first, end in pairwise(cuts.tolist()):
+                self._fold_run(run.part(first, end), side_records, emissions)
         self._count_side_records(side_records, None)
 
     def _count_side_records(self, side_records: deque[SideRecord], end_offset: int | None) -> None:
@@ -348,17 +353,21 @@ class IngestKernel:
             else:
                 self._counts.add_refused(1)
 
-    def _fold_run(self, run: SampleRun, side_records: deque[SideRecord], emissions: list[Emission]) -> None:
-        num_records = len(run.sizes)
+    def _times(self, run: SampleRun) -> tuple[Ints, Ints]:
+        """[R + 1] stream time before and after each record of a run, and the newest slot closed at that time."""
         marks = np.maximum.reduceat(run.ts_ms, run.starts())  # [R]
         time_ms = self.stream_time_ms if self.stream_time_ms is not None else int(marks[0])
-        self._start_at(time_ms)
-        times = np.maximum.accumulate(np.concatenate(([time_ms], marks)))  # [R + 1], before and after each record
-        closed = (times - self._config.grace_ms) // self._config.step_ms - 1
+        times: Ints = np.maximum.accumulate(np.concatenate(([time_ms], marks)))
+        return times, (times - self._config.grace_ms) // self._config.step_ms - 1
+
+    def _fold_run(self, run: SampleRun, side_records: deque[SideRecord], emissions: list[Emission]) -> None:
+        num_records = len(run.sizes)
+        times, closed = self._times(run)
+        self._start_at(int(times[0]))
         if self._open.roomy():
             tally = self._open.add_run(run, closed[:-1])
         else:
-            tally = self._open.add_carefully(run, int(closed[0]))
+            tally = self._open.add_bounded(run, int(closed[0]))
         new = self._counts.first_new(run)
         if new < num_records:
             first = int(run.sizes[:new].sum())

@@ -26,7 +26,7 @@ from streams.ingest.pool_kernel import (
 )
 from streams.ingest.series import Roster
 from streams.records.facts import BatchQueue, FleetFacts, OutcomeFact, SloCounts
-from streams.records.samples import Hists, Ints, SampleRun
+from streams.records.samples import Bools, Hists, Ints, SampleRun
 from streams.records.schema import Facts, FleetRecord, SourceRecord
 from streams.records.series_index import SeriesIndex
 
@@ -263,6 +263,7 @@ class Admission:
         self._roster = roster
         self._context_steps = context_steps
         self._read_again_to = -1
+        self._page_ends: list[int] = []
         # Workloads of the pages that end after the offset where reading starts: (end offset, slot) of these pages, and
         # of the newest page before them.
         self._pages: dict[str, list[tuple[int, int]]] = {}
@@ -272,10 +273,17 @@ class Admission:
         if end_offset < resume_offset:
             return
         self._read_again_to = end_offset
+        self._page_ends.append(end_offset)
         for workload in workloads:
             if workload not in self._pages:
                 self._pages[workload] = [(_BEFORE_FIRST_OFFSET, self._roster.newest_slot(workload))]
             self._pages[workload].append((end_offset, slot))
+
+    def page_ends(self, offsets: Ints) -> Ints:
+        """Where records that are read again, of these ascending offsets, see another page than the one before."""
+        if not len(offsets) or offsets[0] > self._read_again_to:
+            return np.zeros(0, np.int64)
+        return np.searchsorted(offsets, self._page_ends, side="right")
 
     def admits(self, workload: str, slot: int, offset: int) -> bool:
         """Whether the workload is declared, or was in one of the L pages before this slot when the record was read."""
@@ -331,6 +339,13 @@ class OpenSlot:
     facts: SlotFacts | None = None
 
 
+def _in_order(numbers: Ints) -> Ints:
+    """The distinct numbers in order of first appearance."""
+    unique, firsts = np.unique(numbers, return_index=True)
+    ordered: Ints = unique[np.argsort(firsts)]
+    return ordered
+
+
 class OpenSlots:
     """The open slots of one partition.
 
@@ -371,30 +386,49 @@ class OpenSlots:
             self._add_hists(int(run.ts_ms[sample]), int(row_of[sample]), hists)
         return tally
 
-    def add_carefully(self, run: SampleRun, last_closed: int) -> Ints:
-        """As `add_run` for a single record, when limits may refuse some of its samples."""
-        tally = np.zeros((1, len(VERDICTS)), np.int64)
-        offset, hists = int(run.offsets[0]), dict(run.hists)
-        closed, one = np.array([last_closed]), np.array([1])
-        for i, (series, ts_ms) in enumerate(zip(run.series.tolist(), run.ts_ms.tolist(), strict=True)):
-            number = int(self._index.workload_of[series])
-            place = self._slot_facts(ts_ms, self._index.name_of(number), last_closed, offset)
-            if not isinstance(place, SlotFacts):
-                tally[0, VERDICTS.index(place)] += 1
-                continue
-            sources = place.sources.get(number, ())
-            if series not in sources and len(sources) >= MAX_SOURCES_PER_WORKLOAD:
-                tally[0, REFUSED] += 1
-                continue
-            sample = slice(i, i + 1)
-            single = SampleRun(
-                run.offsets, run.stamps, one, run.series[sample], run.ts_ms[sample], run.values[sample]
-            )  # fmt: skip
-            verdict_counts, row_of = self._pool.take(single, closed)
-            tally += verdict_counts
-            if i in hists:
-                self._add_hists(ts_ms, int(row_of[0]), hists[i])
+    def add_bounded(self, run: SampleRun, last_closed: int) -> Ints:
+        """As `add_run`, when limits may refuse some samples; all records see the same pages (`Admission.page_ends`)."""
+        slots = run.ts_ms // self._step_ms
+        record_of = np.repeat(np.arange(len(run.sizes)), run.sizes)
+        taken = np.ones(len(slots), np.bool_)
+        for slot in np.unique(slots[slots > last_closed]).tolist():
+            samples = np.flatnonzero(slots == slot)
+            offset = int(run.offsets[record_of[samples[0]]])
+            taken[samples] = self._within_limits(slot, offset, run.series[samples])
+        tally = self.add_run(run.with_samples(taken), np.full(len(run.sizes), last_closed))
+        tally[:, REFUSED] += np.bincount(record_of[~taken], minlength=len(run.sizes))
         return tally
+
+    def _within_limits(self, slot: int, offset: int, series: Ints) -> Bools:
+        """[n] which samples of an open slot no limit refuses, by their series [n]; the first record is at `offset`."""
+        facts = self._facts.setdefault(slot, SlotFacts())
+        self._list_names(self._pool.open(slot, offset), facts)
+        numbers = self._index.workload_of[series]
+        room = self.most_names - len(facts.workloads)
+        refused: list[int] = []
+        unique = _in_order(numbers)
+        for number, name in zip(unique.tolist(), self._index.names_of(unique), strict=True):
+            if name not in facts.workloads:
+                room -= 1
+                if room < 0 and not self._admission.admits(name, slot, offset):
+                    refused.append(number)
+        taken = ~np.isin(numbers, refused)
+        if self._index.most_sources > MAX_SOURCES_PER_WORKLOAD:
+            taken &= ~np.isin(series, self._excess_sources(facts, series[taken]))
+        return taken
+
+    def _excess_sources(self, facts: SlotFacts, series: Ints) -> list[int]:
+        """The series beyond the limit of sources per workload, of those that a slot shall take."""
+        excess: list[int] = []
+        num_new: dict[int, int] = {}
+        unique = _in_order(series)
+        for number, source in zip(self._index.workload_of[unique].tolist(), unique.tolist(), strict=True):
+            known = facts.sources.get(number, ())
+            if source not in known:
+                num_new[number] = num_new.get(number, 0) + 1
+                if len(known) + num_new[number] > MAX_SOURCES_PER_WORKLOAD:
+                    excess.append(source)
+        return excess
 
     def _add_hists(self, ts_ms: int, row: int, hists: Hists) -> None:
         if row != NOBODY:

@@ -62,6 +62,23 @@ class SampleRun(NamedTuple):
             None if self.unknown is None else self.unknown[rows],
         )
 
+    def with_samples(self, good: Bools) -> SampleRun:
+        """The same records with the samples where `good` [n] is true; some records may hold none."""
+        if good.all():
+            return self
+        place = (np.cumsum(good) - 1).tolist() if self.hists else []
+        sizes = np.bincount(np.repeat(np.arange(len(self.sizes)), self.sizes)[good], minlength=len(self.sizes))
+        return SampleRun(
+            self.offsets,
+            self.stamps,
+            sizes,
+            self.series[good],
+            self.ts_ms[good],
+            self.values[good],
+            [(place[at], sample_hists) for at, sample_hists in self.hists if good[at]],
+            self.unknown,
+        )
+
     def only(self, good: Bools) -> SampleRun:
         """The records where `good` [R] is true; each record of the run must hold one sample."""
         hists = self.hists

@@ -52,7 +52,7 @@ from faust.types.tuples import TP, ConsumerMessage
 
 from streams.log import LogRecord
 from streams.runtime.transactions import LogEnd, Place
-from streams.runtime.unpacked import unpacks_beyond
+from streams.runtime.unpacked import MAX_UNPACKED_BYTES, oversize_value, unpacks_beyond
 
 # Records with header names that are not UTF-8. Brokers accept them, but aiokafka raises at the first one, after every
 # restart again. One such record of any publisher would end all workers. HARMONY reads no header of telemetry, so such
@@ -62,12 +62,7 @@ from streams.runtime.unpacked import unpacks_beyond
 # unpacked: one record stands for it, too large to be accepted, that says so. It is refused and counted like any other.
 
 
-# Twice the largest record of HARMONY's own. A batch of telemetry has at most 128 KiB, compressed.
-MAX_UNPACKED_BYTES: Final = 64 << 20
-# More than any limit of records, and than dead letters keep: of these the beginning is kept.
-_OVERSIZE_BYTES: Final = (256 << 10) + 1
 _BATCH_HEADER_BYTES: Final = 61  # of message format 2
-_NAME_OF_CODEC: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
 _BEFORE_LENGTH_COUNTS: Final = 12
@@ -130,11 +125,7 @@ class _ReadableBatch:
 def _stand_in(data: memoryview) -> Any:
     """The record that stands for all of a batch."""
     batch = _library._DefaultRecordBatchPy(data)
-    text = (
-        f"{batch._num_records} records from offset {batch.base_offset} on, {len(data)} bytes of "
-        f"{_NAME_OF_CODEC[batch.compression_type]}, were not unpacked: they hold more than {MAX_UNPACKED_BYTES} bytes"
-    )
-    value = text.encode().ljust(_OVERSIZE_BYTES)
+    value = oversize_value(batch._num_records, batch.base_offset, len(data), batch.compression_type)
     return _library._DefaultRecordPy(batch.base_offset, batch.max_timestamp, batch.timestamp_type, None, value, [])
 
 

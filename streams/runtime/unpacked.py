@@ -30,6 +30,22 @@ _SKIPPABLE_MAGIC: Final = range(0x184D2A50, 0x184D2A60)
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 
 
+# Twice the largest record of HARMONY's own. A batch of telemetry has at most 128 KiB, compressed.
+MAX_UNPACKED_BYTES: Final = 64 << 20
+# More than any limit of records, and than dead letters keep: of these the beginning is kept.
+_OVERSIZE_BYTES: Final = (256 << 10) + 1
+_NAME_OF_CODEC: Final = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+
+
+def oversize_value(num_records: int, base_offset: int, num_bytes: int, codec: int) -> bytes:
+    """Value of the record that stands for a batch which is not unpacked; too large to be accepted as a record."""
+    text = (
+        f"{num_records} records from offset {base_offset} on, {num_bytes} bytes of {_NAME_OF_CODEC[codec]}, "
+        f"were not unpacked: they hold more than {MAX_UNPACKED_BYTES} bytes"
+    )
+    return text.encode().ljust(_OVERSIZE_BYTES)
+
+
 def unpacks_beyond(codec: int, data: bytes | memoryview, limit: int) -> bool:
     """Whether a batch may hold more than `limit` bytes.
 

@@ -129,6 +129,25 @@ async def test_a_declared_workload_is_admitted_when_the_flood_was_there_first() 
         assert len(set(slot.planned)) == small.max_workloads
 
 
+def test_names_beyond_the_limit_cost_as_little_as_those_within() -> None:
+    """The control arm reads singly: each record beyond the limit is judged alone, as all of a flood once were."""
+    small = replace(STREAM, max_workloads=1_000)
+    costs = []
+    for batch in (4_000, 1):
+        with partition(small) as made:
+            end_ms = FIRST_SLOT * STREAM.step_ms + 1_000
+            flood = [made.sample(name, end_ms) for name in names(24_000)]
+            kernel = made.ingest["requests"]
+            kernel.fold(flood[:4_000])
+            began = process_time()
+            for at in range(4_000, len(flood), batch):
+                kernel.fold(flood[at : at + batch])
+            costs.append((process_time() - began) / 20_000)
+            assert kernel.counters.refused == len(flood) - 2 * small.max_workloads
+    print(f"{1e6 * costs[0]:.1f} us per name, read singly {1e6 * costs[1]:.1f} us")
+    assert costs[0] < costs[1] / 3
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [30_000, 300_000])
 async def test_a_flood_of_names_in_full(number: int) -> None:

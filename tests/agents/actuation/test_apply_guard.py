@@ -92,6 +92,63 @@ def test_a_declared_epoch_is_taken_however_far() -> None:
     assert later.check(command(1, 6, 5, epoch=9), NOW, 5) == applied(6)
 
 
+HOUR_MS, STEP_MS, AHEAD_MS = 3_600_000, 5_000, 60_000
+
+
+def live(step: int, replicas: int = 5, expected: int = 3, **changes: object) -> Command:
+    """A command as the decide stage writes it: its sequence is the number of its step in Unix time."""
+    issued_ms = step * STEP_MS
+    return command(step, replicas, expected, issued_ts_ms=issued_ms, valid_until_ts_ms=issued_ms + HOUR_MS, **changes)
+
+
+def clocked(**options: object) -> ApplyGuard:
+    return ApplyGuard(max_ahead_ms=AHEAD_MS, step_ms=STEP_MS, **options)  # type: ignore[arg-type]
+
+
+def test_a_sequence_is_not_ahead_of_time() -> None:
+    guard, step = clocked(), 350_000_000
+    assert guard.check(live(step), step * STEP_MS, 3).accepted
+    before = guard.snapshot_bytes()
+    for forged in (step + 1 + AHEAD_MS // STEP_MS, 2 * step, 2**62):
+        for workload in ("w", "v"):
+            attempt = command(forged, 9, 5, issued_ts_ms=0, valid_until_ts_ms=2**62, workload=workload)
+            assert guard.check(attempt, step * STEP_MS, 5) == Verdict(accepted=False, reason="sequence_jump")
+    assert guard.snapshot_bytes() == before
+    assert guard.check(live(step + 1, 6, 5), (step + 1) * STEP_MS, 5) == applied(6)
+    # After an outage of a month the next command is just as far ahead as the clock.
+    late = step + 30 * 24 * HOUR_MS // STEP_MS
+    assert guard.check(live(late, 7, 6), late * STEP_MS, 6) == applied(7)
+    # A clock that is set back refuses until it is right again.
+    assert guard.check(live(late + 1, 8, 7), (late + 1) * STEP_MS - HOUR_MS, 7).reason == "sequence_jump"
+    assert guard.check(live(late + 1, 8, 7), (late + 1) * STEP_MS, 7) == applied(8)
+    # The control arm: without the step, one forged sequence makes every later command an older one.
+    deaf = ApplyGuard(max_ahead_ms=AHEAD_MS)
+    assert deaf.check(live(step), step * STEP_MS, 3).accepted
+    deaf.check(command(2**62, 9, 5, issued_ts_ms=0, valid_until_ts_ms=2**62), step * STEP_MS, 5)
+    assert deaf.check(live(late, 7, 6), late * STEP_MS, 6).reason == "superseded"
+
+
+@given(st.lists(st.integers(0, 2**40), max_size=20), st.integers(1, 500))
+def test_forged_sequences_deafen_for_a_minute_at_most(forged: list[int], later: int) -> None:
+    guard, step = clocked(), 350_000_000
+    guard.check(live(step), step * STEP_MS, 3)
+    for ahead in forged:
+        guard.check(command(step + ahead, 5, 5, valid_until_ts_ms=2**62), step * STEP_MS, 5)
+        guard = ApplyGuard.restore(guard.snapshot_bytes(), max_ahead_ms=AHEAD_MS, step_ms=STEP_MS)
+    after = step + AHEAD_MS // STEP_MS + later
+    assert guard.check(live(after, 7, 5), after * STEP_MS, 5).accepted
+
+
+@pytest.mark.parametrize("behind_ms", [0, 10 * 60_000, 24 * HOUR_MS])
+def test_a_clock_that_is_behind_refuses_no_sequence(behind_ms: int) -> None:
+    guard, step, observed = clocked(), 350_000_000, 3
+    for n in range(0, 2_000, 250):  # with gaps of twenty minutes, and a restart in each
+        told = guard.check(live(step + n, 4 + n // 250, observed), (step + n) * STEP_MS - behind_ms, observed)
+        assert told == applied(4 + n // 250)
+        observed = 4 + n // 250
+        guard = ApplyGuard.restore(guard.snapshot_bytes(), max_ahead_ms=AHEAD_MS, step_ms=STEP_MS)
+
+
 def test_replicas_run_out_with_the_lease() -> None:
     guard = ApplyGuard()
     assert guard.replicas("w", NOW) is None

@@ -76,6 +76,7 @@ def test_the_fleet_budget_serves_priorities_first_and_never_takes_away() -> None
     p = policy(
         spec("a", gpus_per_replica=2),
         spec("b", gpus_per_replica=2, priority=5),
+        spec("free"),
         guards=replace(FREE, fleet_max_gpus=26),
     )
     decisions, _ = run(log(record(0, plan("a", 5, 9), plan("b", 5, 7), plan("free", 3, 3))), p)
@@ -84,6 +85,19 @@ def test_the_fleet_budget_serves_priorities_first_and_never_takes_away() -> None
         ("b", 6, "fleet_budget"),
         ("free", 3, "chance"),
     ]
+
+
+@pytest.mark.parametrize(("declared", "grown", "shrunk"), [(False, 9, 3), (True, 5, 1)])
+def test_what_is_not_declared_takes_no_budget_and_is_no_floor(declared: bool, grown: int, shrunk: int) -> None:
+    """The control arm: the same workload, declared, takes the budget and is the floor."""
+    made_up = [spec("made-up", max_replicas=20_000)] if declared else []
+    guards = replace(FREE, fleet_max_gpus=20, fleet_max_power_w=14_000.0, fleet_min_replicas=3)
+    row = record(0, plan("a", 5, 9), plan("made-up", 10_000, 10_000))
+    (first, _), _ = run(log(row), policy(spec("a", power_w_per_replica=700.0), *made_up, guards=guards))
+    assert first.replicas.final == grown
+    row = record(0, plan("a", 5, 1), plan("made-up", 10_000, 10_000))
+    (first, _), _ = run(log(row), policy(spec("a"), *made_up, guards=replace(guards, fleet_max_gpus=None)))
+    assert first.replicas.final == shrunk
 
 
 def test_the_fleet_budget_sees_workloads_of_other_partitions() -> None:

@@ -102,6 +102,24 @@ def test_a_forged_epoch_deafens_nobody(tmp_path: Path) -> None:
         assert handle(controller, command(3, replicas=8, expected=7))[0].status == "applied"
 
 
+def test_a_forged_sequence_deafens_nobody(tmp_path: Path) -> None:
+    fleet = Fleet()
+    with Store(tmp_path) as store:
+        controller, told = controller_on(fleet, guard=store.guard(10, RateCaps(), 60_000, 1, NOW), store=store)
+        handle(controller, command(1))
+        forged = command(2**40, replicas=9, expected=5)
+        controller.admit(forged)
+        (event,) = handle(controller, forged)
+        assert (event.status, event.reason, fleet.replicas) == ("refused", "sequence_jump", 5)
+        assert "at most 61 can have come" in event.detail
+        assert "see who writes commands" in event.detail
+        assert told[-1] == event
+        assert handle(controller, command(2, replicas=7, expected=5))[0].status == "applied"
+    with Store(tmp_path) as store:
+        controller, _ = controller_on(fleet, guard=store.guard(10, RateCaps(), 60_000, 1, NOW), store=store)
+        assert handle(controller, command(3, replicas=8, expected=7))[0].status == "applied"
+
+
 def test_a_target_that_cannot_be_read_is_left_alone() -> None:
     fleet = Fleet()
     fleet.blind = NotApplied("no route")

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from streams.records.decode import decode
 from streams.records.schema import DeadLetter
 from streams.runtime import transport
-from streams.runtime.transport import MAX_UNPACKED_BYTES, ReadableRecords, tolerate_unreadable_headers
-from streams.runtime.unpacked import unpacks_beyond
+from streams.runtime.transport import ReadableRecords, tolerate_unreadable_headers
+from streams.runtime.unpacked import MAX_UNPACKED_BYTES, unpacks_beyond
 
 STAMP_MS = 1_700_000_000_000
 Row = tuple[bytes | None, bytes | None, str]  # key, value, what the name of its header is
