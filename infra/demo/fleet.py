@@ -29,7 +29,7 @@ from infra.demo.lockstep import (
     check_pace,
 )
 from infra.demo.workloads import FleetSpec
-from infra.page.live import PolicyTotals
+from infra.page.live import PolicyLine
 from infra.simulator.closed_loop import ClosedLoop
 from infra.simulator.ledger import Scoreboard
 from infra.simulator.shadows import ShadowScore
@@ -156,9 +156,9 @@ class FleetReport:
             speed=self._speed,
             slots=self.slots,
             forecasts=self._tally.forecast_sources.total(),
-            harmony=PolicyTotals("harmony", cost=costs.get("harmony"), **self._own()),
+            harmony=PolicyLine("harmony", cost=costs.get("harmony"), **self._own()),
             shadows=tuple(
-                PolicyTotals(policy, cost=costs.get(policy), **total) for policy, total in self._shadows().items()
+                PolicyLine(policy, cost=costs.get(policy), **total) for policy, total in self._shadows().items()
             ),
             note=note,
         )

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.console.text import printable
-from infra.page.live import PolicyTotals
+from infra.page.live import PolicyLine
 
 # Rows of the live view: plain values that any runner can fill.
 
@@ -72,8 +72,8 @@ class LiveState:
     forecasts: int = 0
     forecasts_per_s: float | None = None
     lag_records: int | None = None
-    harmony: PolicyTotals = field(default_factory=lambda: PolicyTotals("harmony"))
-    shadows: tuple[PolicyTotals, ...] = ()
+    harmony: PolicyLine = field(default_factory=lambda: PolicyLine("harmony"))
+    shadows: tuple[PolicyLine, ...] = ()
     note: str = ""
 
 
@@ -385,7 +385,7 @@ def _footer(state: LiveState, width: int, unicode: bool) -> Text:
     return text
 
 
-def _policy_text(line: PolicyTotals) -> str:
+def _policy_text(line: PolicyLine) -> str:
     parts = []
     if line.gpu_hours is not None:
         parts.append(f"{line.gpu_hours:,.2f} GPU-h")

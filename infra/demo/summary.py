@@ -169,7 +169,10 @@ _NAMES: Final = {"harmony": "HARMONY", "hpa": "HPA, tuned on this load", "static
 _MOST_POINTS: Final = 450
 _STYLE: Final = (
     ":root{color-scheme:light dark;--ink:#1c2833;--soft:#5b6770;--line:#d5dbe1;--paper:#fff}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e6eaee;--soft:#9aa7b2;--line:#3a4550;--paper:#14191f}}"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e6eaee;--soft:#9aa7b2;--line:#3a4550;--paper:#14191f}"
+    # Lines are drawn in colours for white paper.
+    '[stroke="#0072b2"]{stroke:#56b4e9}[fill="#0072b2"]{fill:#56b4e9}[stroke="#d55e00"]{stroke:#f0963c}'
+    '[stroke="#767676"]{stroke:#a6b3c1}}'
     "body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:58rem;margin:2rem auto;"
     "padding:0 1rem}h1{margin-bottom:0}h2{font-size:1.15rem;margin:2rem 0 .3rem}"
     "p.sub{color:var(--soft);margin-top:.2rem}"

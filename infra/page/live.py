@@ -90,7 +90,7 @@ _POLICIES_FILE: Final = "policies"
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyTotals:
+class PolicyLine:
     """What one policy has cost and kept so far.
 
     Attributes:
@@ -118,7 +118,7 @@ class PolicyBoard:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
-    def write(self, policies: Sequence[PolicyTotals]) -> None:
+    def write(self, policies: Sequence[PolicyLine]) -> None:
         """Replace what is told; where nothing can be written, nothing is."""
         unfinished = self._path.with_suffix(".new")
         with suppress(OSError):
@@ -128,13 +128,13 @@ class PolicyBoard:
             unfinished.replace(self._path)
 
 
-def policies_of(state_dir: Path) -> list[PolicyTotals]:
+def policies_of(state_dir: Path) -> list[PolicyLine]:
     """The policies of the demo that plays on this host; none where none does."""
     try:
         body = json.loads((state_dir / _FOLDER / _POLICIES_FILE).read_text(encoding="utf-8"))
         if not (is_alive(body["pid"]) and birth_mark(body["pid"]) == body["born"]):
             return []
-        policies = [PolicyTotals(**policy) for policy in body["policies"]]
+        policies = [PolicyLine(**policy) for policy in body["policies"]]
     except (OSError, ValueError, TypeError, KeyError):
         return []
     numbers = (n for p in policies for n in (p.gpu_hours, p.attainment, p.cost))
@@ -171,7 +171,7 @@ class WorkerStatus:
     unreadable: int = 0
     letters: int = 0
     peers: list[Peer] = field(default_factory=list)
-    policies: list[PolicyTotals] = field(default_factory=list)
+    policies: list[PolicyLine] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """As sent: peers without their process ids."""

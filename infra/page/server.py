@@ -24,7 +24,7 @@ from infra.observability.catalogue import METRICS, Metric
 from infra.observability.health import Health, HealthSnapshot
 from infra.observability.metrics import PREFIX
 from infra.observability.probes import names_loopback, sends_token, shows_certificate
-from infra.page.live import LiveFleet, Peer, PolicyTotals, WorkerStatus, announced, peers_of, policies_of
+from infra.page.live import LiveFleet, Peer, PolicyLine, WorkerStatus, announced, peers_of, policies_of
 from infra.page.memory import FleetMemory, attainment
 from infra.page.tail import LetterMemory, PageTail
 from infra.settings.load import Settings
@@ -334,7 +334,7 @@ class Page:
         self._topics = f"{client_options['bootstrap_servers']} {settings.topics.prefix}"
         self._own: Peer | None = None
         self._peers: list[Peer] = []
-        self._policies: list[PolicyTotals] = []
+        self._policies: list[PolicyLine] = []
         self._peers_read_s = float("-inf")
         hold_ms = round(settings.policy.guards.stabilization_down_s * 1000)
         self._memory = FleetMemory(settings.topics, settings.stream.step_ms, hold_ms=hold_ms)

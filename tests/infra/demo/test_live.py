@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from infra.demo.live import LiveRow, LiveState, LiveView, amount, plain_line, render, sparkline, time_of
-from infra.page.live import PolicyTotals
+from infra.page.live import PolicyLine
 from tests.infra.shown import text_of
 
 BUSY = LiveRow(
@@ -37,8 +37,8 @@ STATE = LiveState(
     forecasts=3240,
     forecasts_per_s=41.2,
     lag_records=7,
-    harmony=PolicyTotals("harmony", 12.14, 0.9941),
-    shadows=(PolicyTotals("static_peak", 20.31, 0.9999, 61.2), PolicyTotals("hpa", 14.02, 0.9712)),
+    harmony=PolicyLine("harmony", 12.14, 0.9941),
+    shadows=(PolicyLine("static_peak", 20.31, 0.9999, 61.2), PolicyLine("hpa", 14.02, 0.9712)),
 )
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from infra.console.errors import HarmonyError
+from infra.console.svg import COLOURS
 from infra.demo.fleet import SeriesRow
 from infra.demo.scenarios import DEFAULT_SCENARIO, SCENARIOS
-from infra.demo.summary import PolicyResult, RunSummary, check_writable, taken_back, write_run_report
+from infra.demo.summary import _STYLE, PolicyResult, RunSummary, check_writable, taken_back, write_run_report
 from infra.demo.workloads import DEMO_STREAM, demo_policy
 from infra.simulator.closed_loop import ClosedLoop
 
@@ -111,6 +112,11 @@ def series(workload: str, num: int = 1_000) -> dict[str, list[SeriesRow]]:
         for k in range(num)
     ]
     return {workload: rows}
+
+
+def test_every_line_has_a_colour_for_dark_paper() -> None:
+    dark = _STYLE.split("prefers-color-scheme:dark")[1]
+    assert all(f'[stroke="{colour}"]' in dark for colour in COLOURS.values())
 
 
 def test_the_page_stands_alone_and_shows_all_three(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from infra.demo.scenarios import SCENARIOS
 from infra.demo.summary import write_run_report
 from infra.demo.workloads import demo_policy
 from infra.lab.report import ReportPage
-from infra.page.live import PolicyTotals
+from infra.page.live import PolicyLine
 from tests.infra.demo.test_scenarios import SUMMARY, series
 from tests.infra.page.browsing import DESKTOP, PHONE, opened, rows, until
 from tests.infra.page.fleet_records import name
@@ -31,8 +31,8 @@ def test_no_accessibility_finding_and_no_sideways_scrolling(
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     fleet.view.policies = [
-        PolicyTotals("harmony", 61.2, 0.9954, 164.0),
-        PolicyTotals("static_peak", 94.0, 1.0, 255.3),
+        PolicyLine("harmony", 61.2, 0.9954, 164.0),
+        PolicyLine("static_peak", 94.0, 1.0, 255.3),
     ]
     with opened(browser, fleet.url, size, scheme) as page:
         # The driver hands axe in past the page's own policy, which would refuse it.

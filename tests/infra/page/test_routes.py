@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 import infra.page
-from infra.page.live import LiveFleet, Peer, PolicyBoard, PolicyTotals, WorkerStatus, announced, peers_of, policies_of
+from infra.page.live import LiveFleet, Peer, PolicyBoard, PolicyLine, WorkerStatus, announced, peers_of, policies_of
 from infra.page.server import MAX_READERS, load_assets
 from tests.infra.page.fleet_records import name, step_records
 from tests.infra.page.page_server import PageServer, page_server
@@ -221,7 +221,7 @@ def test_workers_of_the_same_topics_know_each_other(tmp_path: Path) -> None:
 
 
 def test_the_policies_of_a_demo_are_told_while_it_plays(tmp_path: Path) -> None:
-    figures = [PolicyTotals("harmony", 1.5, 0.99, 4.5), PolicyTotals("hpa")]
+    figures = [PolicyLine("harmony", 1.5, 0.99, 4.5), PolicyLine("hpa")]
     assert policies_of(tmp_path) == []
     with PolicyBoard(tmp_path) as board:
         board.write(figures)
