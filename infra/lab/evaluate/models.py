@@ -84,7 +84,12 @@ def _served() -> Forecaster:
     return serving_forecaster()
 
 
-def _checkpoint(name: str) -> Forecaster:
+def checkpoint_forecaster(name: str) -> Forecaster:
+    """The network alone: `network` has the shipped weights, `network:FOLDER` those of a checkpoint.
+
+    Raises:
+        NotRunnable: the weights must not be used.
+    """
     from model.network.checkpoint import CheckpointError
     from model.network.forecaster import network_forecaster
     from model.network.spec import SHIPPED_NAME
@@ -165,7 +170,7 @@ def _add_foundation(name: str, rolling: dict[str, RollingContestant]) -> None:
 
 
 def _add_served(name: str, rolling: dict[str, RollingContestant], fisher: dict[str, FisherContestant]) -> None:
-    forecaster = SERVED_MODELS[name]() if name in SERVED_MODELS else _checkpoint(name)
+    forecaster = SERVED_MODELS[name]() if name in SERVED_MODELS else checkpoint_forecaster(name)
     rolling[name] = rolling_contestant(forecaster, FINE_ROWS)
     fisher[name] = fisher_contestant(forecaster)
 
