@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,16 +11,22 @@ from statistics import median
 from time import monotonic
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from kafka import KafkaProducer
 
 from infra.kafka.embedded import EmbeddedKafka
+from infra.lab.report import process_memory_mib
 from streams.records.facts import Control
 from streams.records.schema import encode_control, encode_sample
 from tests.faults.logs import Progress
 from tests.integration.pipeline import PARTITIONS, Pipeline, stop, workload_names
+from tests.streams.records.bad_records import BAD, KEY
 
 pytestmark = pytest.mark.faults
 
+# What the broker takes: 128 KiB, compressed. Snappy and LZ4 unpack to less than zstd and gzip.
+BOMB_MIB = {"gzip": 100, "snappy": 2, "lz4": 24, "zstd": 600}
+MOST_GROWN_MB = 300
 BEFORE, AFTER = 6, 8  # slots
 MOST_AGE_RATIO = 1.5
 
@@ -106,3 +113,37 @@ def test_names_that_nobody_has_heard_of(flooded: Flooded, number: int) -> None:
             value = encode_sample("requests", name, "r0", ts_ms, values)
             producer.send(flooded.topics.telemetry_requests, key=name.encode(), value=value)
     check(flooded, usual_s, before_mb, 200)
+
+
+def test_two_hundred_thousand_bad_records(flooded: Flooded) -> None:
+    """Of every kind that is refused, with bombs of four compressions among them: memory at its highest."""
+    usual_s = median(flooded.age_s() for _ in range(BEFORE))
+    before_mb, topic = flooded.memory_mb(), flooded.topics.telemetry_requests
+    bad = [value for _, _, value in BAD]
+    with flooded.publisher() as producer:
+        for number in range(200_000):
+            producer.send(topic, key=KEY, value=bad[number % len(bad)])
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        bombs = asyncio.run(sent(flooded.bootstrap, topic, codec))
+        assert bombs == PARTITIONS
+    ages = [flooded.age_s() for _ in range(AFTER)]
+    peak_mb = process_memory_mib("VmHWM", flooded.process.pid) * 1.048_576
+    print(
+        f"{len(bad)} kinds: age {usual_s:.2f} s before, {[round(age, 2) for age in ages]} after; "
+        f"{before_mb:.0f} MB before, {peak_mb:.0f} MB at most"
+    )
+    assert flooded.process.poll() is None
+    assert max(ages[2:]) <= MOST_AGE_RATIO * usual_s
+    assert peak_mb <= before_mb + MOST_GROWN_MB
+
+
+async def sent(bootstrap: str, topic: str, codec: str) -> int:
+    """One record per partition that is some KiB on the wire and many MiB unpacked; returns how many the broker took."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, max_request_size=1 << 30)
+    await producer.start()
+    try:
+        for partition in range(PARTITIONS):
+            await producer.send_and_wait(topic, bytes(BOMB_MIB[codec] << 20), key=KEY, partition=partition)
+    finally:
+        await producer.stop()
+    return PARTITIONS
