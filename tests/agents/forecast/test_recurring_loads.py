@@ -52,7 +52,7 @@ def test_replicas_stand_when_it_begins_and_are_given_up_when_it_is_over() -> Non
     assert len(known) == 2
     for counts in known:
         assert min(counts[:LENGTH]) >= 4
-        assert max(counts[LENGTH + 16 : HALF_HOUR - 16]) <= 2
+        assert max(counts[LENGTH + 24 : HALF_HOUR - 16]) <= 2
         assert counts[-1] >= 4
 
 

@@ -245,7 +245,7 @@ def _same_bound(case: Case, workload: Workload, futures: list[Future], found: Ch
         assert result.proposed == cheapest
     wrong = range(result.proposed, min(found.bound, case.highest))  # more are asked for by the oracle
     if result.proposed > cheapest:
-        wrong = range(min(found.bound, result.proposed), max(found.bound, result.proposed))
+        wrong = range(min(found.bound, result.proposed), min(max(found.bound, result.proposed), case.highest))
     for count in wrong:
         truth = risk(workload, futures, count)
         # Judged by the error that epsilon would have: one future of 512 has next to none.
