@@ -16,7 +16,16 @@ from kafka.record import memory_records
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from kafka.record.util import decode_varint
 
-from streams.runtime.unpacked import GZIP, LZ4, MAX_UNPACKED_BYTES, SNAPPY, ZSTD, oversize_value, unpacks_beyond
+from streams.runtime.unpacked import (
+    GZIP,
+    LZ4,
+    MAX_UNPACKED_BYTES,
+    SNAPPY,
+    ZSTD,
+    fields_without_headers,
+    oversize_value,
+    unpacks_beyond,
+)
 
 _UNPACK: Final[dict[int, Callable[[bytes], bytes]]] = {
     GZIP: gzip_decode,
@@ -64,25 +73,10 @@ class ReadableBatch(DefaultRecordBatch):
             self._decompressed = True
 
     def _records_without_headers(self, at: int) -> Iterator[Any]:
-        buffer = self._buffer
-        for _ in range(self.records_count):
-            length, at = decode_varint(buffer, at)
-            end = at + length
-            _, at = decode_varint(buffer, at)  # attributes
-            behind_ms, at = decode_varint(buffer, at)
-            behind, at = decode_varint(buffer, at)
-            key, at = _bytes(buffer, at)
-            value, at = _bytes(buffer, at)
-            if not at <= end <= len(buffer):
-                raise CorruptRecordError(f"a record of {length} bytes does not hold its key and value")
-            stamp_ms = self.max_timestamp if self.timestamp_type else self.first_timestamp + behind_ms
-            yield self._record(self.base_offset + behind, stamp_ms, key, value, length)
-            at = end
+        found = fields_without_headers(self._buffer, at, self.records_count, decode_varint, CorruptRecordError)
+        for record in found:
+            stamp_ms = self.max_timestamp if self.timestamp_type else self.first_timestamp + record.behind_ms
+            yield self._record(self.base_offset + record.behind, stamp_ms, record.key, record.value, record.size)
 
     def _record(self, offset: int, stamp_ms: int, key: bytes | None, value: bytes | None, size: int) -> Any:
         return DefaultRecord(size, offset, stamp_ms, self.timestamp_type, key, value, [])
-
-
-def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
-    size, at = decode_varint(buffer, at)
-    return (None, at) if size < 0 else (bytes(buffer[at : at + size]), at + size)

@@ -52,7 +52,7 @@ from faust.types.tuples import TP, ConsumerMessage
 
 from streams.log import LogRecord
 from streams.runtime.transactions import LogEnd, Place
-from streams.runtime.unpacked import MAX_UNPACKED_BYTES, oversize_value, unpacks_beyond
+from streams.runtime.unpacked import MAX_UNPACKED_BYTES, fields_without_headers, oversize_value, unpacks_beyond
 
 # Records with header names that are not UTF-8. Brokers accept them, but aiokafka raises at the first one, after every
 # restart again. One such record of any publisher would end all workers. HARMONY reads no header of telemetry, so such
@@ -133,25 +133,11 @@ def _records_without_headers(data: memoryview) -> Iterator[Any]:
     """The records of a batch of message format 2, without their headers."""
     batch = _library._DefaultRecordBatchPy(data)
     batch._maybe_uncompress()
-    buffer, at = batch._buffer, batch._pos
-    for _ in range(batch._num_records):
-        length, at = decode_varint(buffer, at)
-        end = at + length
-        _, at = decode_varint(buffer, at)  # attributes
-        behind_ms, at = decode_varint(buffer, at)
-        behind, at = decode_varint(buffer, at)
-        key, at = _bytes(buffer, at)
-        value, at = _bytes(buffer, at)
-        stamp_ms = batch.max_timestamp if batch.timestamp_type else batch.first_timestamp + behind_ms
-        if not at <= end <= len(buffer):
-            raise CorruptRecordException(f"a record of {length} bytes does not hold its key and value")
-        at = end
-        yield _library._DefaultRecordPy(batch.base_offset + behind, stamp_ms, batch.timestamp_type, key, value, [])
-
-
-def _bytes(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
-    size, at = decode_varint(buffer, at)
-    return (None, at) if size < 0 else (bytes(buffer[at : at + size]), at + size)
+    found = fields_without_headers(batch._buffer, batch._pos, batch._num_records, decode_varint, CorruptRecordException)
+    for record in found:
+        stamp_ms = batch.max_timestamp if batch.timestamp_type else batch.first_timestamp + record.behind_ms
+        offset = batch.base_offset + record.behind
+        yield _library._DefaultRecordPy(offset, stamp_ms, batch.timestamp_type, record.key, record.value, [])
 
 
 # Time limit for stopping a Kafka client: a worker ends within five seconds.

@@ -14,7 +14,7 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
@@ -44,6 +44,48 @@ def oversize_value(num_records: int, base_offset: int, num_bytes: int, codec: in
         f"were not unpacked: they hold more than {MAX_UNPACKED_BYTES} bytes"
     )
     return text.encode().ljust(_OVERSIZE_BYTES)
+
+
+class RecordFields(NamedTuple):
+    """A record of message format 2 as it is stored: its size, and its stamp and offset less those of its batch."""
+
+    size: int
+    behind_ms: int
+    behind: int
+    key: bytes | None
+    value: bytes | None
+
+
+def fields_without_headers(
+    buffer: bytearray,
+    at: int,
+    num_records: int,
+    decode_varint: Callable[[bytearray, int], tuple[int, int]],
+    corrupt: type[Exception],
+) -> Iterator[RecordFields]:
+    """The records of an unpacked batch from a position on, without their headers.
+
+    Args:
+        decode_varint: of the library that reads the batch: a number, and where it ends.
+        corrupt: what that library raises at a record that does not hold its key and value; raised here, too.
+    """
+
+    def take_bytes(at: int) -> tuple[bytes | None, int]:
+        size, at = decode_varint(buffer, at)
+        return (None, at) if size < 0 else (bytes(buffer[at : at + size]), at + size)
+
+    for _ in range(num_records):
+        size, at = decode_varint(buffer, at)
+        end = at + size
+        _, at = decode_varint(buffer, at)  # attributes
+        behind_ms, at = decode_varint(buffer, at)
+        behind, at = decode_varint(buffer, at)
+        key, at = take_bytes(at)
+        value, at = take_bytes(at)
+        if not at <= end <= len(buffer):
+            raise corrupt(f"a record of {size} bytes does not hold its key and value")
+        yield RecordFields(size, behind_ms, behind, key, value)
+        at = end
 
 
 def unpacks_beyond(codec: int, data: bytes | memoryview, limit: int) -> bool:
