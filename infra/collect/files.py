@@ -83,11 +83,9 @@ def collect_files(
 def _publish_past(
     collector: Collector, common: Dry, settings: tuple[Settings, str], portions: Iterable[list[Point]]
 ) -> Mapping[str, int]:
-    from infra.collect.history import HistoryPublisher, newest_telemetry_ms, publish_points
+    from infra.collect.history import open_history, publish_points
 
-    chosen, brokers = settings
-    newest_ms = None if common.dry_run else newest_telemetry_ms(brokers, chosen.topics, chosen.kafka_client_options())
-    publisher = HistoryPublisher(collector, chosen.topics, chosen.stream)
+    publisher, newest_ms = open_history(collector, settings, common)
     return publish_points(publisher, (point for points in portions for point in points), newest_ms, _clock_ms())
 
 

@@ -53,6 +53,8 @@ _TAIL_RECORDS: Final = 50
 _REPORTED_SHARE: Final = 0.05
 # Telemetry that is no older than this is that of now.
 _NOW_S: Final = 2.0
+# Topics whose newest telemetry is younger than this are those of a fleet that runs.
+_RUNNING_S: Final = 60.0
 
 
 def history_s(text: str) -> float:
@@ -81,15 +83,24 @@ def load_history(
     """
 
     def before(collector: Collector) -> None:
-        chosen, brokers = settings
-        newest_ms = (
-            None if common.dry_run else newest_telemetry_ms(brokers, chosen.topics, chosen.kafka_client_options())
-        )
-        publisher = HistoryPublisher(collector, chosen.topics, chosen.stream)
+        publisher, newest_ms = open_history(collector, settings, common)
         with source.asking(api), WorkBar() as bar:
             PrometheusHistory(source, publisher, bar).load(length_s, newest_ms)
 
     return before
+
+
+def open_history(
+    collector: Collector, settings: tuple[Settings, str], common: Dry
+) -> tuple[HistoryPublisher, int | None]:
+    """What publishes the past, and up to when the topics hold telemetry; None: they are empty, or it is a dry run.
+
+    Raises:
+        HarmonyError: the brokers do not answer, or a topic is missing.
+    """
+    chosen, brokers = settings
+    newest_ms = None if common.dry_run else newest_telemetry_ms(brokers, chosen.topics, chosen.kafka_client_options())
+    return HistoryPublisher(collector, chosen.topics, chosen.stream), newest_ms
 
 
 class HistoryPublisher:
@@ -190,7 +201,7 @@ class PrometheusHistory:
         start_s = begun_s = self._now_s() + ahead_s - length_s
         if newest_ms is not None and newest_ms / 1000 > start_s:
             start_s = begun_s = newest_ms / 1000
-            if self._now_s() + ahead_s - start_s < max(_NOW_S, 60.0):
+            if self._now_s() + ahead_s - start_s < _RUNNING_S:
                 say(already_text(newest_ms))
                 return
             say(f"The topics hold telemetry up to {_time(start_s)}; the history goes on from there.")
