@@ -171,9 +171,8 @@ class ApplyGuard:
         caps: on the rate of change.
         max_ahead_ms: a command issued further ahead of the actuator's clock may only scale up, for one of the two
             clocks is wrong and its expiry cannot be judged; None = not checked.
-        epoch: that is declared. Epochs move by one: a command beyond both the declared epoch and the one after the
-            newest known is refused, for it would make all commands that follow older ones. The first command of a
-            fleet is taken as it comes.
+        epoch: the declared one. A command of a higher epoch is refused, for it would make all commands that follow
+            older ones. None = none is declared: epochs then move by one, from that of the first command on.
         step_ms: slot length of the workers, for a sequence is the number of a step in Unix time. A command of a step
             further ahead than `max_ahead_ms` is refused, for it would make those until then older ones. Where the first
             command lies ahead, as this clock is behind, the next ones may, too. None, or None above = not checked.
@@ -186,7 +185,7 @@ class ApplyGuard:
         *,
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
         max_ahead_ms: int | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         step_ms: int | None = None,
     ) -> None:
         self._step_ms = step_ms
@@ -313,7 +312,7 @@ class ApplyGuard:
         *,
         caps: RateCaps = RateCaps(),  # noqa: B008 - immutable
         max_ahead_ms: int | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         step_ms: int | None = None,
     ) -> ApplyGuard:
         """Raises msgspec.MsgspecError when the bytes are not a snapshot; refuse to act then."""
@@ -348,12 +347,14 @@ class ApplyGuard:
 
     @property
     def max_epoch(self) -> int | None:
-        """The highest epoch that a command may have; None before the first command."""
+        """The highest epoch that a command may have; None before the first command where no epoch is declared."""
+        if self._epoch is not None:
+            return self._epoch
         newest = max((lease.epoch for lease in self._leases.values()), default=None)
-        return None if newest is None else max(newest + 1, self._epoch)
+        return None if newest is None else newest + 1
 
     def is_epoch_jump(self, command: Command) -> bool:
-        """Whether the command's epoch is neither declared nor the next one."""
+        """Whether the command's epoch is above the declared one or, where none is declared, beyond the next one."""
         limit = self.max_epoch
         return limit is not None and command.epoch > limit
 

@@ -194,9 +194,9 @@ class CommandController:
     def _jump_text(self, verdict: Verdict, command: Command) -> str:
         if verdict.reason == "epoch_jump":
             return (
-                f"its epoch is {command.epoch}, at most {self.guard.max_epoch} can be next: `harmony state reset` "
-                "raises it by one. If it was raised while this actuator was away, set advanced.planning.epoch to "
-                f"{command.epoch} in its settings and start it again; else see who writes commands"
+                f"its epoch is {command.epoch}, this actuator takes at most {self.guard.max_epoch}. After `harmony "
+                f"state reset`, set advanced.planning.epoch to {command.epoch} in its settings and start it again; "
+                "else see who writes commands"
             )
         if verdict.reason == "sequence_jump":
             return (

@@ -138,7 +138,12 @@ class Store:
             self._lock.close()
 
     def guard(
-        self, max_replicas: int, caps: RateCaps, max_ahead_ms: int | None, epoch: int = 0, step_ms: int | None = None
+        self,
+        max_replicas: int,
+        caps: RateCaps,
+        max_ahead_ms: int | None,
+        epoch: int | None = None,
+        step_ms: int | None = None,
     ) -> ApplyGuard:
         """The guard of the last life, or a new one.
 

@@ -60,12 +60,13 @@ def reset(
     rest = "there is no telemetry any more" if telemetry else "read the telemetry that is still retained"
     say(f"Deleted {records} records. The next workers start empty and {rest}.")
     if raised:
-        say(f"The epoch in {_settings_file(config)} is {epoch} now: give that file to every worker.")
+        say(f"The epoch in {_settings_file(config)} is {epoch} now: give that file to every worker and actuator.")
     else:
         say(
-            f"Now set the epoch to {epoch} before workers start (advanced: {{planning: {{epoch: {epoch}}}}} in the "
-            f"settings, or HARMONY_ADVANCED__PLANNING__EPOCH={epoch}): actuators would refuse commands of the old one."
+            f"Now set the epoch to {epoch} for workers and actuators (advanced: {{planning: {{epoch: {epoch}}}}} in "
+            f"the settings, or HARMONY_ADVANCED__PLANNING__EPOCH={epoch})."
         )
+    say("Start the actuators again with it before the workers: they take no command of an epoch above their own.")
 
 
 def _confirm(records: int, where: str, yes: bool) -> None:

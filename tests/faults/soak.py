@@ -92,7 +92,7 @@ def soak(seconds: float, seed: int, home: Path) -> tuple[list[Look], int, int]:
                 pipeline.publish_slot()
                 progress.poll(1_000)
             started, next_look = monotonic(), 0.0
-            while monotonic() - started < seconds:
+            while monotonic() - started < seconds and worker.poll() is None:
                 pipeline.publish_slot()
                 progress.poll(0)
                 at = monotonic() - started
@@ -102,8 +102,6 @@ def soak(seconds: float, seed: int, home: Path) -> tuple[list[Look], int, int]:
                     next_look = at + LOOK_S
                     print(f"{at:7.0f} s {looks[-1].rss_mb:8.1f} MB {behind:4d} behind", file=sys.stderr, flush=True)
                 sleep(PERIOD_S)
-                if worker.poll() is not None:
-                    break
             if worker.poll() is not None:
                 print(pipeline.log_of()[-2_000:], file=sys.stderr)
         finally:

@@ -168,6 +168,22 @@ def test_dry_run_shows_the_newest_command_of_each_workload_and_ends(place: Place
     assert b"undeclared" in out
 
 
+def test_an_epoch_above_that_of_the_settings_is_refused_with_the_remedy(
+    place: Place, send: Callable[..., None]
+) -> None:
+    send(in_time(1, 9), in_time(1, 5, epoch=2))
+    with place.actuator("dry-run", "--once", "--json") as process:
+        out, _ = process.communicate(timeout=60)
+    (line,) = map(orjson.loads, out.splitlines())
+    assert (line["status"], line["reason"], line["after"]) == ("refused", "epoch_jump", None)
+    assert "set advanced.planning.epoch to 2" in line["detail"]
+    place.config.write_text(place.config.read_text() + "advanced: {planning: {epoch: 2}}\n")
+    with place.actuator("dry-run", "--once", "--json") as process:
+        out, _ = process.communicate(timeout=60)
+    (line,) = map(orjson.loads, out.splitlines())
+    assert (line["status"], line["after"]) == ("applied", 5)
+
+
 async def test_kubernetes_acts_tells_outcomes_and_facts_and_remembers_over_a_kill(
     place: Place, broker: EmbeddedKafka, topics: Topics, server: ApiServer, send: Callable[..., None]
 ) -> None:

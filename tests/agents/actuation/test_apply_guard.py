@@ -67,7 +67,7 @@ def test_expiry_is_judged_at_apply_time(now: int, wanted: str) -> None:
     assert ApplyGuard().check(command(1), now, 3).reason == wanted
 
 
-def test_an_epoch_moves_by_one() -> None:
+def test_an_undeclared_epoch_moves_by_one() -> None:
     guard = ApplyGuard()
     assert guard.max_epoch is None
     # A new actuator joins a fleet of any age.
@@ -83,13 +83,30 @@ def test_an_epoch_moves_by_one() -> None:
     assert guard.check(command(9, 5, 6, epoch=4), NOW, 6).reason == "superseded"
 
 
+def test_an_epoch_above_the_declared_one_is_refused() -> None:
+    guard = ApplyGuard(epoch=1)
+    for sequence in (7, 8):  # before the first command, too
+        before = guard.snapshot_bytes()
+        for forged in (2, 3, 2**31, 2**62):
+            for workload in ("w", "v"):
+                attempt = command(1, 9, 5, epoch=forged, workload=workload)
+                assert guard.check(attempt, NOW, 5) == Verdict(accepted=False, reason="epoch_jump")
+        assert guard.snapshot_bytes() == before
+        assert guard.check(command(sequence), NOW, 5).accepted
+    # The control arm: an epoch that commands may raise makes all that follow older ones.
+    deaf = ApplyGuard()
+    assert deaf.check(command(7), NOW, 3).accepted
+    assert deaf.check(command(1, 9, 5, epoch=2), NOW, 5).accepted
+    assert deaf.check(command(8, 5, 9), NOW, 9).reason == "superseded"
+
+
 def test_a_declared_epoch_is_taken_however_far() -> None:
-    told = ApplyGuard()
+    told = ApplyGuard(epoch=1)
     told.check(command(7), NOW, 3)
-    assert told.check(command(1, 6, 5, epoch=9), NOW, 5).reason == "epoch_jump"
     later = ApplyGuard.restore(told.snapshot_bytes(), epoch=9)
     assert later.check(command(1, 6, 5, epoch=10), NOW, 5).reason == "epoch_jump"
     assert later.check(command(1, 6, 5, epoch=9), NOW, 5) == applied(6)
+    assert later.check(command(8, 5, 6), NOW, 6).reason == "superseded"
 
 
 HOUR_MS, STEP_MS, AHEAD_MS = 3_600_000, 5_000, 60_000

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agents.decide.kernel import DecideKernel
 from agents.decide.state import (
+    MAX_CONTROL_IDS,
     MIN_CONTROL_IDS,
     DecideCommit,
     DecideState,
@@ -112,6 +113,19 @@ def test_every_word_counts_once_and_in_order_whichever_partition_is_behind(
         for told in later:
             hear(state, told, len(logs))
     assert len(state.control_ids) == len(state.control_stamps_ms) <= 1
+
+
+def test_of_more_ids_than_are_remembered_the_oldest_are_dropped() -> None:
+    state, beyond = DecideState(), 7
+    orders = tuple(control("mode", f"u{k}", mode="observe") for k in range(MAX_CONTROL_IDS + beyond))
+    for begin in range(0, len(orders), 1_000):
+        hear(state, record(T0_MS // STEP_MS, controls=orders[begin : begin + 1_000]), 2)
+    remembered = tuple(order.control_id for order in orders[beyond:])
+    assert state.control_ids == remembered
+    assert len(state.control_stamps_ms) == MAX_CONTROL_IDS
+    # A partition that is so far behind repeats an order: what is remembered counts once, what was dropped again.
+    hear(state, record(T0_MS // STEP_MS, partition=1, controls=(orders[0], orders[-1])), 2)
+    assert state.control_ids == (*remembered[1:], orders[0].control_id)
 
 
 def test_a_partition_without_plans_is_waited_for_as_long_as_telemetry_is_kept() -> None:

@@ -86,19 +86,20 @@ def test_a_pin_in_the_log_may_leave_the_bounds_but_not_the_target() -> None:
     assert fleet.replicas == 15
 
 
-def test_a_forged_epoch_deafens_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forged", [2, 3, 2**31])
+def test_a_forged_epoch_deafens_nobody(tmp_path: Path, forged: int) -> None:
     fleet = Fleet()
     with Store(tmp_path) as store:
-        controller, told = controller_on(fleet, store=store)
+        controller, told = controller_on(fleet, guard=store.guard(10, RateCaps(), None, 1), store=store)
         handle(controller, command(1))
-        (event,) = handle(controller, command(1, replicas=9, expected=5, epoch=2**31))
+        (event,) = handle(controller, command(1, replicas=9, expected=5, epoch=forged))
         assert (event.status, event.reason, fleet.replicas) == ("refused", "epoch_jump", 5)
-        assert "at most 2 can be next" in event.detail
-        assert "advanced.planning.epoch" in event.detail
+        assert "takes at most 1" in event.detail
+        assert f"set advanced.planning.epoch to {forged}" in event.detail
         assert told[-1] == event
         assert handle(controller, command(2, replicas=7, expected=5))[0].status == "applied"
     with Store(tmp_path) as store:
-        controller, _ = controller_on(fleet, guard=store.guard(10, RateCaps(), None), store=store)
+        controller, _ = controller_on(fleet, guard=store.guard(10, RateCaps(), None, 1), store=store)
         assert handle(controller, command(3, replicas=8, expected=7))[0].status == "applied"
 
 

@@ -7,7 +7,9 @@ import gzip
 import http.client
 import json
 import re
+from contextlib import ExitStack, closing
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import orjson
@@ -182,12 +184,24 @@ def test_a_reader_from_another_life_starts_anew(last: str) -> None:
 
 
 def test_too_many_readers_are_refused_and_room_comes_back() -> None:
-    with page_server() as server:
-        server.routes._readers.update(object() for _ in range(MAX_READERS))  # type: ignore[misc]
+    with page_server() as server, ExitStack() as readers:
+        server.fold(*step_records(1, 0))
+        for _ in range(MAX_READERS):
+            reader = readers.enter_context(closing(http.client.HTTPConnection("127.0.0.1", server.server.port)))
+            reader.request("GET", "/api/events")
+            assert readers.enter_context(reader.getresponse()).status == 200
         response, body = get(server, "/api/events")
         assert response.status == 503
         assert "open already" in json.loads(body)["error"]
-        server.routes._readers.clear()
+        assert get(server, "/api/fleet")[0].status == 200
+        readers.close()
+        until = monotonic() + 60
+        step = 1
+        while len(server.routes._readers) == MAX_READERS:
+            assert monotonic() < until, "no reader has left"
+            server.fold(*step_records(1, step))
+            step += 1
+            sleep(0.05)
         assert len(events(server, 1)) == 1
 
 

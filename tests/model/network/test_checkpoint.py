@@ -51,6 +51,16 @@ def test_damaged_weights_are_refused(folder: Path) -> None:
         load(folder)
 
 
+def test_a_file_larger_than_any_network_is_not_read(folder: Path) -> None:
+    with (folder / WEIGHTS).open("r+b") as file:
+        file.truncate(200 * 1024**2 + 1)  # it has holes, and takes no room
+    with pytest.raises(CheckpointError, match="larger than 200 MiB, which is no network of ours"):
+        load(folder)
+    reasons: list[str] = []
+    worker_forecaster(str(folder), reasons.append)
+    assert "larger than 200 MiB" in reasons[0]
+
+
 def test_another_version_is_refused(folder: Path) -> None:
     _change_spec(folder, version=99)
     with pytest.raises(CheckpointError, match=r"spec of version 99, this program reads version 2: .*harmony train"):
