@@ -136,8 +136,10 @@ def sync(uv: Path) -> None:
     if trusted := system_certificates():
         # uv brings roots of its own; behind a proxy that inspects TLS only the system's store knows the right one.
         environment.setdefault("SSL_CERT_FILE", trusted)
-    # Half of a worker's start went into compiling its packages where an environment forbids to write what was compiled.
-    environment.setdefault("UV_COMPILE_BYTECODE", "1")
+    # Python compiles what it imports, a fraction of these packages, and keeps it. Where the environment forbids it to
+    # keep that, half of each start would go into compiling.
+    if sys.dont_write_bytecode:
+        environment.setdefault("UV_COMPILE_BYTECODE", "1")
     # An active environment of something else must not become ours.
     environment.pop("VIRTUAL_ENV", None)
     command = [str(uv), "sync", "--frozen", "--python", interpreter()]

@@ -311,7 +311,8 @@ def _policy_rows(summary: RunSummary, objective: float) -> str:
         rows.append(f"<tr{' class=own' if name == 'harmony' else ''}>{row}</tr>")
     heads = "".join(f"<th scope=col>{h}</th>" for h in ("policy", "within SLO", "GPU-hours", "× HARMONY", "money"))
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return f"<div class=scroll tabindex=0>{table}</div><p class=sub>!: below the objective of {_percent(objective)}</p>"
+    note = f"<p class=sub>!: below the objective of {_percent(objective)}</p>" if "</b>" in table else ""
+    return f"<div class=scroll tabindex=0>{table}</div>{note}"
 
 
 def _key(name: str) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -95,18 +95,7 @@ def pin(
     config: Config = None,
 ) -> None:
     """Hold a workload at a replica count, whatever the guards say, bounds and pause included."""
-    with plain_errors():
-        from infra.operate.commands import beyond_bounds, order, pin_here
-
-        if here or words:
-            pin_here(workload, replicas, for_, reason, words, config)
-            return
-        from infra.kafka.operator import parse_duration_ms
-
-        ms, done = parse_duration_ms(for_), f"pinned at {replicas} for {for_}"
-        place = Place(brokers, config)
-        done += beyond_bounds(replicas, place.bounds.get(workload))
-        order(place, "pin", workload, reason, done, ms, replicas=replicas)
+    _override("pin", workload, reason, here, words, brokers, config, replicas=replicas, duration=for_)
 
 
 def unpin(
@@ -118,15 +107,7 @@ def unpin(
     config: Config = None,
 ) -> None:
     """Let the guards decide again."""
-    with plain_errors():
-        if here or words:
-            from infra.actuate import overrides
-
-            overrides.unpin(workload, words, config)
-            return
-        from infra.operate.commands import order
-
-        order(Place(brokers, config), "unpin", workload, reason, "no longer pinned")
+    _override("unpin", workload, reason, here, words, brokers, config)
 
 
 def mode(
@@ -154,16 +135,7 @@ def pause(
     config: Config = None,
 ) -> None:
     """The kill switch: publish no commands, for one workload or for all. Pins still count."""
-    with plain_errors():
-        if here or words:
-            from infra.actuate import overrides
-
-            _check_whole_host(workload)
-            overrides.stop(reason, words, config)
-            return
-        from infra.operate.commands import order
-
-        order(Place(brokers, config), "pause", workload, reason, "paused: leases run out, nothing is scaled")
+    _override("pause", workload, reason, here, words, brokers, config)
 
 
 def resume(
@@ -175,24 +147,26 @@ def resume(
     config: Config = None,
 ) -> None:
     """Undo pause."""
+    _override("resume", workload, reason, here, words, brokers, config)
+
+
+def _override(
+    action: str,
+    workload: str | None,
+    reason: str,
+    here: bool,
+    words: Path | None,
+    brokers: str | None,
+    config: Path | None,
+    **pin: Any,
+) -> None:
     with plain_errors():
+        from infra.operate.commands import override, override_here
+
         if here or words:
-            from infra.actuate import overrides
-
-            _check_whole_host(workload)
-            overrides.resume(words, config)
-            return
-        from infra.operate.commands import order
-
-        order(Place(brokers, config), "resume", workload, reason, "resumed")
-
-
-def _check_whole_host(workload: str | None) -> None:
-    if workload is not None:
-        raise HarmonyError(
-            f"--here pauses all workloads of this host; to hold one, `harmony pin {printable(workload, 64)} N --here`.",
-            2,
-        )
+            override_here(action, workload, reason, words, config, **pin)
+        else:
+            override(action, workload, reason, brokers, config, **pin)
 
 
 def dlq_list(

@@ -27,7 +27,7 @@ from infra.explain.views import (
     status_rows,
     status_table,
 )
-from infra.kafka.operator import publish, word
+from infra.kafka.operator import parse_duration_ms, publish, word
 from infra.kafka.tail import TailRecord, TopicTail
 from infra.operate.options import Place, emit
 from streams.records.schema import DEAD_LETTER_CODES
@@ -219,12 +219,69 @@ def beyond_bounds(replicas: int, bounds: tuple[int, int] | None) -> str:
     return f", {which}: a pin wins over bounds"
 
 
-def pin_here(workload: str, replicas: int, duration: str, reason: str, file: Path | None, config: Path | None) -> None:
-    """Pin a workload at the actuators of this host, and say what of it the settings would not expect.
+_DONE = {
+    "unpin": "no longer pinned",
+    "pause": "paused: leases run out, nothing is scaled",
+    "resume": "resumed",
+}
+
+
+def override(
+    action: str,
+    workload: str | None,
+    reason: str,
+    brokers: str | None,
+    config: Path | None,
+    *,
+    replicas: int = 0,
+    duration: str = "",
+) -> None:
+    """Order pin, unpin, pause or resume through Kafka; `replicas` and `duration` (such as 2h) are of a pin.
 
     Raises:
-        HarmonyError: it cannot be pinned.
+        HarmonyError: no duration, or it cannot be published.
     """
+    if action != "pin":
+        order(Place(brokers, config), action, workload, reason, _DONE[action])
+        return
+    duration_ms, place = parse_duration_ms(duration), Place(brokers, config)
+    done = f"pinned at {replicas} for {duration}{beyond_bounds(replicas, place.bounds.get(workload or ''))}"
+    order(place, "pin", workload, reason, done, duration_ms, replicas=replicas)
+
+
+def override_here(
+    action: str,
+    workload: str | None,
+    reason: str,
+    file: Path | None,
+    config: Path | None,
+    *,
+    replicas: int = 0,
+    duration: str = "",
+) -> None:
+    """As `override`, by the actuators of this host alone, and without Kafka.
+
+    Raises:
+        HarmonyError: it is about one workload where only all can be meant, or cannot be stored.
+    """
+    from infra.actuate import overrides
+
+    if action == "pin" and workload is not None:
+        _pin_here(workload, replicas, duration, reason, file, config)
+    elif action == "unpin" and workload is not None:
+        overrides.unpin(workload, file, config)
+    elif workload is not None:
+        raise HarmonyError(
+            f"--here pauses all workloads of this host; to hold one, `harmony pin {printable(workload, 64)} N --here`.",
+            2,
+        )
+    elif action == "pause":
+        overrides.stop(reason, file, config)
+    else:
+        overrides.resume(file, config)
+
+
+def _pin_here(workload: str, replicas: int, duration: str, reason: str, file: Path | None, config: Path | None) -> None:
     from infra.actuate import overrides
     from infra.settings.load import load_settings
 

@@ -17,7 +17,9 @@ from model import numerics as digits
 from model import numerics as widening
 from model.bursts import kernel as surge_chains
 from model.bursts import kernel as unfelt_steps
+from model.bursts.mixes import work_paths
 from model.calibration import risk as window_tallies
+from model.capacity.law import EngineLaw, EngineSlot
 from model.contract import Forecaster
 from model.network import forecaster as serving
 from model.numerics import decayed_mean, exponential_averages
@@ -70,6 +72,19 @@ def _warm_up_plans() -> None:
     rows, paths = np.zeros(1, np.float32), np.zeros((1, 2, 3), np.float32)
     exponential_averages(paths, rows, rows, np.empty_like(paths))
     decayed_mean(np.ones((2, 1), np.float32), np.ones((2, 1), np.bool_), 0, 0.1)
+    _warm_up_law()
+
+
+def _warm_up_law() -> None:
+    """What a plan asks of an engine's law: enough slots for a mix, and ten-minute means whose mixes differ."""
+    law = EngineLaw(0.1, 1.0, 1.3)
+    for _ in range(40):
+        law.observe(EngineSlot(15.0, 1.0, 8.0, 4_000.0, 800.0, 8.0, 0.0, 0.3))
+    means = np.full((4, 3), (8.0, 4_000.0, 800.0), np.float32)
+    means[0] *= (1.0, 4.0, 4.0)
+    paths = work_paths(law, means, np.ones((4, 3), np.bool_), "warm-up", 0, 15.0, (2, 2))
+    assert paths is not None
+    assert law.tested_ratio > 0.0
 
 
 if __name__ == "__main__":

@@ -24,15 +24,25 @@ from tests.secure_kafka import MTLS_PRINCIPAL, SecureKafka
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations" / "kafka-security.md"
-ROW = re.compile(r"^\| (\w+) \| (topic|group) \| ([\w.-]+) \| ([A-Z_ ]+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (\w+) \|" + r" ?([\w., -]*?) \|" * 5 + "$", re.MULTILINE)
+# What each column after the part's name grants, and on what.
+COLUMNS = (("topic", "READ"), ("topic", "WRITE"), ("topic", "DELETE"), ("group", "READ"), ("group", "DELETE"))
 PASSWORD = "correct-horse-battery-staple-9341"
 PRINCIPALS = {"scram": "User:harmony", "mtls": MTLS_PRINCIPAL}
 
 
 def documented(topics: Topics, parts: Sequence[str]) -> list[Right]:
     """The rights as the page of the documentation has them."""
-    rows = ROW.findall(DOCUMENT.read_text(encoding="utf-8"))
-    return [Right(kind, topics.prefix + name, tuple(ops.split())) for part, kind, name, ops in rows if part in parts]
+    rights = []
+    for part, *cells in ROW.findall(DOCUMENT.read_text(encoding="utf-8")):
+        if part not in parts:
+            continue
+        granted: dict[tuple[str, str], list[str]] = {}
+        for (kind, operation), names in zip(COLUMNS, cells, strict=True):
+            for name in filter(None, names.split(", ")):
+                granted.setdefault((kind, name), []).append(operation)
+        rights += [Right(kind, topics.prefix + name, tuple(ops)) for (kind, name), ops in granted.items()]
+    return rights
 
 
 class SecurePipeline(Pipeline):

@@ -150,6 +150,7 @@ def test_an_order_for_a_workload_that_nobody_knows_says_so(
         return (0,)
 
     monkeypatch.setattr(cli_operate, "Place", Fleet)
+    monkeypatch.setattr(operate, "Place", Fleet)
     monkeypatch.setattr(operate, "publish", publish)
     result = CliRunner().invoke(app(), arguments)
     assert result.exit_code == code
