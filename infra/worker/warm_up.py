@@ -79,7 +79,7 @@ def _warm_up_law() -> None:
     """What a plan asks of an engine's law: enough slots for a mix, and ten-minute means whose mixes differ."""
     law = EngineLaw(0.1, 1.0, 1.3)
     for _ in range(40):
-        law.observe(EngineSlot(15.0, 1.0, 8.0, 4_000.0, 800.0, 8.0, 0.0, 0.3))
+        law.observe(EngineSlot(15.0, 1, 8.0, 4_000.0, 800.0, 8.0, 0.0, 0.3))
     means = np.full((4, 3), (8.0, 4_000.0, 800.0), np.float32)
     means[0] *= (1.0, 4.0, 4.0)
     paths = work_paths(law, means, np.ones((4, 3), np.bool_), "warm-up", 0, 15.0, (2, 2))
