@@ -205,7 +205,12 @@ def _truncate_horizon(features: Features, horizon: int) -> Features:
     return replace(
         features,
         context=replace(context, z=context.z[..., -1:].clone(), observed=context.observed[..., -1:].clone()),
-        candidates=replace(offered, z=offered.z[..., :horizon].clone(), offered=offered.offered[..., :horizon].clone()),
+        candidates=replace(
+            offered,
+            z=offered.z[..., :horizon].clone(),
+            offered=offered.offered[..., :horizon].clone(),
+            hindcast=offered.hindcast[..., :horizon].clone(),
+        ),
     )
 
 
