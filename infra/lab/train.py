@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import typer
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from model.network.network import Network
     from model.training.examples import History
     from model.training.loop import Progress, Trainer
+
+
+class _Shares(NamedTuple):
+    """Shares of the synthetic batches that are request loads, and patterns."""
+
+    loads: float
+    patterns: float
 
 
 _GO_ON_RATE = 6e-4  # of what was trained before: at the first rate it would begin anew
@@ -49,6 +56,18 @@ def train(
             callback=finite, min=0, max=1, help="Share of the synthetic telemetry that is young request loads."
         ),
     ] = 0.0,
+    patterns: Annotated[
+        float,
+        typer.Option(
+            callback=finite,
+            min=0,
+            max=1,
+            help="Share that is jobs at fixed times, events of one shape, and other patterns (docs/lab/network.md).",
+        ),
+    ] = 0.0,
+    head: Annotated[
+        bool, typer.Option("--head", help="With --from: train what reads a token only, at a third of the cost.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of initialisation and of the order of examples.")] = 0,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Processes that make synthetic telemetry.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of the updates.")] = 1,
@@ -62,7 +81,7 @@ def train(
     from model.training.adapt import TooShortError
 
     try:
-        report = _train(out, data, base, level or [], steps, minutes, loads, seed, workers)
+        report = _train(out, data, base, level or [], steps, minutes, _Shares(loads, patterns), head, seed, workers)
     except (CheckpointError, TooShortError) as error:
         raise HarmonyError(f"{error}.", 2) from None
     except OSError as error:
@@ -84,7 +103,8 @@ def _train(
     levels: list[str],
     steps: int | None,
     minutes: float | None,
-    loads: float,
+    shares: _Shares,
+    head: bool,
     seed: int,
     workers: int,
 ) -> dict[str, Any]:
@@ -94,14 +114,21 @@ def _train(
     run_folder = out / "run"
     started = time.monotonic()
     begin = _begun(run_folder)
-    if data is not None and loads > 0:
-        raise HarmonyError("--loads is of synthetic telemetry, and --data is not: give one of them.", 2)
+    if data is not None and sum(shares) > 0:
+        raise HarmonyError("--loads and --patterns are of synthetic telemetry, and --data is not: give one of them.", 2)
+    if sum(shares) > 1:
+        raise HarmonyError(
+            f"--loads {shares.loads:g} and --patterns {shares.patterns:g} are shares: together at most 1.", 2
+        )
+    if head and (base is None or data is not None):
+        raise HarmonyError("--head is of a network that is trained on: give --from, and no --data.", 2)
     identity: dict[str, Any] = {"data": str(data) if data else "synthetic", "seed": seed, "from": base or "default"}
-    identity |= {"loads": loads} if loads > 0 else {}
+    identity |= {name: share for name, share in shares._asdict().items() if share > 0}
+    identity |= {"part": "head"} if head else {}
     if data is not None:
         trainer = _adaptation(data, base, levels, steps, seed, begin)
     else:
-        trainer = _synthetic(base, steps, loads, seed, workers, begin)
+        trainer = _synthetic(base, steps, shares, head, seed, workers, begin)
     if runs.restore_run(trainer, run_folder, identity):
         say(f"going on at step {trainer.step}")
     with _TrainingWatch(trainer, run_folder, identity) as watch:
@@ -135,21 +162,24 @@ def _begun(run_folder: Path) -> int:
         return 0
 
 
-def _synthetic(base: str | None, steps: int | None, loads: float, seed: int, workers: int, begin: int) -> Trainer:
+def _synthetic(
+    base: str | None, steps: int | None, shares: _Shares, head: bool, seed: int, workers: int, begin: int
+) -> Trainer:
     import torch
 
     from model.network.network import Network
     from model.network.spec import NetworkSpec
-    from model.training.examples import synthetic_stream, synthetic_validation
+    from model.training.examples import TOKENS, synthetic_stream, synthetic_validation
     from model.training.loop import Trainer, TrainingOptions
 
     torch.manual_seed(seed)
     network = _network(base) if base else Network(NetworkSpec())
     options = TrainingOptions(steps=steps or 6000, seed=seed, patience=0)
     if base:
-        options = replace(options, learning_rate=_GO_ON_RATE)
-    examples = synthetic_stream(network.spec, begin, seed, workers, loads)
-    return Trainer(network.train(), examples, synthetic_validation(network.spec, loads=loads), options)
+        options = replace(options, learning_rate=_GO_ON_RATE, part="head" if head else "all")
+    tokens = TOKENS // 3 if head else TOKENS  # of a few weights more and smaller updates teach sooner
+    examples = synthetic_stream(network.spec, begin, seed, workers, *shares, tokens=tokens)
+    return Trainer(network.train(), examples, synthetic_validation(network.spec, 12, *shares), options)
 
 
 def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | None, seed: int, begin: int) -> Trainer:

@@ -231,6 +231,7 @@ def analogs(z: Tensor, observed: Tensor, horizon: int) -> tuple[Tensor, Tensor, 
 NUM_BANDS = 2
 _MIN_ERROR = 1e-3
 _MAX_LOG_RATIO = 4.0
+_MIN_HINDCAST_PAIRS = 2
 
 
 def errors_in_context(
@@ -314,6 +315,7 @@ NAMES = (
     "analog_shifted", "day", "day_last", "day_recent", "days_recent", "day_ratio", "week", "week_recent",
 )  # fmt: skip
 NUM_CANDIDATES = len(NAMES)
+NUM_UNSEASONAL = NAMES.index("day")
 SCALE_NAMES = ("steps", "recent", "context", "ar_residual", "season_residual", "best_short", "best_long")
 NUM_SCALES = len(SCALE_NAMES)
 _MIN_SCALE = 2e-3
@@ -328,17 +330,19 @@ class Candidates:
         offered: bool, same shape; the last value is always offered.
         scales: float32 [B, N, 7], positive: candidates for the size of the error.
         evidence: float32 [B, N, K, 2], log error in context over the best candidate's, in a short and a long band.
+        hindcast: float32 [B, N, H], see `hindcast`; 0 without days to judge by.
     """
 
     z: Tensor
     offered: Tensor
     scales: Tensor
     evidence: Tensor
+    hindcast: Tensor
 
     def row(self, r: int) -> Candidates:
         """One row, as a batch of one."""
         one = slice(r, r + 1)
-        return Candidates(self.z[one], self.offered[one], self.scales[one], self.evidence[one])
+        return Candidates(self.z[one], self.offered[one], self.scales[one], self.evidence[one], self.hindcast[one])
 
 
 def candidates(context: ScaledContext, season: Seasons | None, horizon: int, *, loops: bool = True) -> Candidates:
@@ -378,7 +382,34 @@ def candidates(context: ScaledContext, season: Seasons | None, horizon: int, *, 
         allowed.view(b, n, NUM_CANDIDATES, horizon),
         scales.clamp(min=_MIN_SCALE).view(b, n, NUM_SCALES),
         relative.view(b, n, NUM_CANDIDATES, -1),
+        hindcast(season) if season is not None else z.new_zeros(b, n, horizon),
     )
+
+
+def hindcast(season: Seasons) -> Tensor:
+    """How much better the day before forecast each step than no season, on the pairs of earlier days.
+
+    The rows before the origin cannot tell a job that has not begun. The same time of earlier days can: there a level
+    errs by the height of the job, and the day before by its noise.
+
+    Args:
+        season: one to seven days before.
+
+    Returns:
+        [B, N, H], log of the ratio of mean absolute errors within 0..4. It is 0 where the day before errs more, and
+        where fewer than two pairs of days are observed.
+    """
+    z, observed = season.z, season.observed.to(season.z.dtype)
+    before, present = z[..., :BEFORE], observed[..., :BEFORE]
+    count = present.sum(-1, keepdim=True)
+    level = (before * present).sum(-1, keepdim=True) / count.clamp(min=1)  # [B, N, 7, 1]
+    rise, known = z[..., BEFORE:] - level, observed[..., BEFORE:] * (count >= BEFORE // 2)
+    pairs = known[:, :, :-1] * known[:, :, 1:]
+    num = pairs.sum(2)
+    without = (rise[:, :, :-1].abs() * pairs).sum(2) / num.clamp(min=1)
+    by_day = ((rise[:, :, :-1] - rise[:, :, 1:]).abs() * pairs).sum(2) / num.clamp(min=1)
+    gain: Tensor = (without.clamp(min=_MIN_ERROR) / by_day.clamp(min=_MIN_ERROR)).log().clamp(0, _MAX_LOG_RATIO)
+    return gain * (num >= _MIN_HINDCAST_PAIRS)
 
 
 @dataclass(frozen=True, slots=True)

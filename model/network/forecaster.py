@@ -58,7 +58,7 @@ class NetworkForecaster:
         )
         self._seed = seed
         self._on_refusal = on_refusal
-        self._fingerprint = f"harmony-{digest[:12]}-{seed}"
+        self._fingerprint = f"harmony-{network.spec.version}-{digest[:12]}-{seed}"
 
     @property
     def fingerprint(self) -> str:

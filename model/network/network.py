@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
 from model.network.atoms import MAX_RANKED_ATOMS, NUM_ATOM_FEATURES, NUM_PLACES, Atoms, places
-from model.network.candidates import NUM_CANDIDATES, NUM_SCALES
+from model.network.candidates import NUM_CANDIDATES, NUM_SCALES, NUM_UNSEASONAL
 from model.network.features import NUM_CALENDAR, NUM_FEATURES, Features
 from model.network.law import (
     MIDDLE,
@@ -36,6 +36,8 @@ _NUM_LEVELS = 8
 _OUTPUTS = (NUM_CANDIDATES, 1, NUM_SCALES, 1, NUM_KNOTS - 1, NUM_KNOTS, 1, NUM_COEFFICIENTS)
 _SOFTPLUS_INVERSE_OF_ONE = 0.5413248546  # log(e - 1)
 _SHORT_BAND_STEPS = 3.0  # over which the short band of errors gives way to the long one
+_SEASON_TRUST = 8.0  # in the hindcast of earlier days, as far as it exceeds the margin
+_SEASON_MARGIN = 1.4  # log 4: without a season the error was four times that of the day before
 _LONG_STRIDES = 2  # from this power of two on, steps are mixed by the correlation of long changes
 
 
@@ -154,7 +156,10 @@ class Network(nn.Module):
         spread = scales.log()[:, :, None].expand(-1, -1, horizon, -1)
         errors = _interpolate_bands(features.candidates.evidence, step)
         out: Tensor = self.head(torch.cat((latents, relative, offered.to(z.dtype), errors, spread, steps), dim=-1))
-        return torch.cat((out[..., :NUM_CANDIDATES] - self.trust * errors, out[..., NUM_CANDIDATES:]), dim=-1)
+        gate = out[..., :NUM_CANDIDATES] - self.trust * errors
+        passed = _SEASON_TRUST * (features.candidates.hindcast[..., :horizon] - _SEASON_MARGIN).clamp(min=0)
+        gate = torch.cat((gate[..., :NUM_UNSEASONAL] - passed[..., None], gate[..., NUM_UNSEASONAL:]), dim=-1)
+        return torch.cat((gate, out[..., NUM_CANDIDATES:]), dim=-1)
 
     def _marginal(self, tokens: Tensor, features: Features, outputs: tuple[Tensor, ...], horizon: int) -> Marginal:
         gate, shift, scale_gate, scale_shift, increments, slopes, mass, _ = outputs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-SPEC_VERSION = 2
+SPEC_VERSION = 3
 MAX_HORIZON = 64
 MAX_INDICATORS = 32
 

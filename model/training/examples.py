@@ -205,7 +205,12 @@ def _truncate_horizon(features: Features, horizon: int) -> Features:
     return replace(
         features,
         context=replace(context, z=context.z[..., -1:].clone(), observed=context.observed[..., -1:].clone()),
-        candidates=replace(offered, z=offered.z[..., :horizon].clone(), offered=offered.offered[..., :horizon].clone()),
+        candidates=replace(
+            offered,
+            z=offered.z[..., :horizon].clone(),
+            offered=offered.offered[..., :horizon].clone(),
+            hindcast=offered.hindcast[..., :horizon].clone(),
+        ),
     )
 
 
@@ -235,26 +240,38 @@ T = TypeVar("T")
 _VALIDATION = 1_000_000_000  # seeds from here on are never trained on
 
 
-def synthetic_batch(seed: int, spec: NetworkSpec, loads: float = 0.0) -> FeatureBatch:
+def synthetic_batch(
+    seed: int, spec: NetworkSpec, loads: float = 0.0, patterns: float = 0.0, tokens: int = TOKENS
+) -> FeatureBatch:
     """The synthetic batch of a seed, with its features."""
-    return prepare(draw_example(seed, TOKENS, loads), spec)
+    return prepare(draw_example(seed, tokens, loads, patterns), spec)
 
 
 def synthetic_stream(
-    spec: NetworkSpec, start: int, seed: int, workers: int, loads: float = 0.0
+    spec: NetworkSpec,
+    start: int,
+    seed: int,
+    workers: int,
+    loads: float = 0.0,
+    patterns: float = 0.0,
+    tokens: int = TOKENS,
 ) -> Iterator[FeatureBatch]:
     """Synthetic batches from number `start` on, in an order that does not depend on the number of workers.
 
     Args:
         workers: processes that compute ahead; 0 computes in this process.
-        loads: share of batches of request loads.
+        loads, patterns: shares of batches of request loads, and of the families of patterns.
+        tokens: about so many in each batch.
     """
-    return ordered(partial(synthetic_batch, spec=spec, loads=loads), seed * 10_000_000 + start, workers)
+    make = partial(synthetic_batch, spec=spec, loads=loads, patterns=patterns, tokens=tokens)
+    return ordered(make, seed * 10_000_000 + start, workers)
 
 
-def synthetic_validation(spec: NetworkSpec, count: int = 12, loads: float = 0.0) -> list[FeatureBatch]:
+def synthetic_validation(
+    spec: NetworkSpec, count: int = 12, loads: float = 0.0, patterns: float = 0.0
+) -> list[FeatureBatch]:
     """The validation batches of synthetic training."""
-    return [synthetic_batch(_VALIDATION + k, spec, loads) for k in range(count)]
+    return [synthetic_batch(_VALIDATION + k, spec, loads, patterns) for k in range(count)]
 
 
 def ordered(make: Callable[[int], T], start: int, workers: int) -> Iterator[T]:

@@ -11,7 +11,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import cos, pi
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +42,7 @@ class TrainingOptions:
         patience: validations without progress after which training stops; 0 = never.
         seed: of initialisation and of the order of examples.
         horizon: steps ahead that are learned; later ones stay as they were.
-        part: "all", or "head": only what reads a token, for batches that hold their tokens.
+        part: "all", or "head": only what reads a token. The tokens of a batch are then computed once.
         revisit: whether each update takes a batch seen before, too: right where features cost more than updates.
         weights: of the parts of the loss.
         judge: weights of the parts in the validation score; None: as in the loss.
@@ -204,6 +204,9 @@ class Trainer:
 
     def _update(self, done: float) -> None:
         fresh = next(self._examples)
+        if self._options.part == "head" and fresh.tokens is None:  # what precedes the head stays as it is
+            with torch.no_grad():
+                fresh = replace(fresh, tokens=self.network.tokens(fresh.features))
         draw = random.Random(self._options.seed * 1_000_003 + self.step)
         batches = [fresh]
         if self._options.revisit:

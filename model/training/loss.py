@@ -16,7 +16,8 @@ from model.network.law import JointLaw, Marginal, one_sided_loss, tree
 
 QUANTILES = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
 _CRPS_POINTS = 24
-_MAX_SCALED_VALUE = 30.0
+_MAX_SCALED_VALUE = 30.0  # of targets; where the candidates reach further, twice as far as they
+_REACH_SHARE = 0.1  # of the farthest candidate: least difficulty of a window, so that one job does not drown a batch
 _MAX_ATOM_GAIN = 1e3  # how much denser than the smooth law an atom may count
 _PEAK_PATHS, _PEAK_TOKENS = 24, 64
 
@@ -63,10 +64,13 @@ def losses(
     """
     context, marginal = law.context, law.marginal
     y = (target.transpose(1, 2).double() - context.center[..., None]) / context.scale[..., None]
-    y = y.float().clamp(-_MAX_SCALED_VALUE, _MAX_SCALED_VALUE)  # [B, N, H]
+    reach = features.candidates.z.abs().amax((-1, -2))  # [B, N]
+    limit = (2 * reach).clamp(min=_MAX_SCALED_VALUE)[..., None]
+    y = torch.minimum(torch.maximum(y.float(), -limit), limit)  # [B, N, H]
     scored = observed.transpose(1, 2) & context.moving[..., None]
     step = torch.arange(1, y.shape[-1] + 1, device=y.device)
     difficulty = features.candidates.scales[..., :3].log().mean(-1).exp().clamp(min=0.05)
+    difficulty = torch.maximum(difficulty, _REACH_SHARE * reach)
     divisor = difficulty if unit is None else (unit / context.scale).float().clamp(min=0.05)
     weight = scored / step.sqrt() / divisor[..., None]
     smooth = 1 - marginal.mass.detach()

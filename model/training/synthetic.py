@@ -16,6 +16,7 @@ from torch import Tensor
 
 from model.contract import COARSE_ROWS, ContextBatch
 from model.network.spec import MAX_HORIZON
+from model.training.patterns import TIMELESS, Patterns, jobs
 
 # Parts of courses: each is [series, rows] of about unit size.
 
@@ -430,18 +431,38 @@ _TOKEN_SHARE = 0.8  # share of the batches of request loads that hold token coun
 _INDICATORS, _INDICATOR_SHARES = (1, 2, 3, 4, 6, 8, 13), (0.34, 0.14, 0.16, 0.14, 0.1, 0.08, 0.04)
 _ORIGINS = 4  # windows taken from one series
 _GAP = 97
+_FAMILY_SHARES = {"jobs": 0.4, "events": 0.15, "flat": 0.1, "self_exciting": 0.08, "level_shifts": 0.1, "smooth": 0.17}
+# Jobs are read from fine rows alone, or from few of them with a week of ten-minute means before.
+_JOB_SETTINGS = (
+    Setting(600, 1008, 0.22),
+    Setting(600, 512, 0.12, ring=True),
+    Setting(300, 2016, 0.08),
+    Setting(300, 512, 0.08, ring=True),
+    Setting(60, 512, 0.2, ring=True),
+    Setting(60, 128, 0.1, ring=True),
+    Setting(30, 128, 0.1, ring=True),
+    Setting(15, 128, 0.1, ring=True),
+)
+_WEEK_S = 7 * _DAY_S
+_PATTERN_STEPS_S = (1, 5, 10, 15, 30, 60, 300, 600)
+_PATTERN_INDICATORS, _PATTERN_INDICATOR_SHARES = (1, 2, 3), (0.6, 0.25, 0.15)
+_NEAR_START_SHARE = 0.6  # of the windows of jobs and events: something begins shortly before or after the origin
 
 
-def draw_example(seed: int, tokens: int = 256, loads: float = 0.0) -> Example:
+def draw_example(seed: int, tokens: int = 256, loads: float = 0.0, patterns: float = 0.0) -> Example:
     """One batch of about `tokens` tokens; the same arguments give the same batch.
 
     Args:
         loads: probability of a batch of request loads.
+        patterns: probability of a batch of one of the families of `model.training.patterns`.
     """
-    if loads > 0:
+    if loads > 0 or patterns > 0:
         chance = np.random.default_rng((20_261_123, seed))
-        if chance.random() < loads:
+        kind = chance.random()
+        if kind < loads:
             return _loads(chance, tokens)
+        if kind < loads + patterns:
+            return _patterned(chance, tokens)
     rng = np.random.default_rng((20_240_801, seed))
     setting = SETTINGS[rng.choice(len(SETTINGS), p=[s.share for s in SETTINGS])]
     n = int(rng.choice(_INDICATORS, p=_INDICATOR_SHARES))
@@ -466,6 +487,65 @@ def _loads(rng: np.random.Generator, tokens: int) -> Example:
     series = draw_loads(rng, groups, _rows(setting), setting.step_s)[..., :n]
     values, origin_ms = _windows(series, setting, float(rng.random() * 7))
     return _example(rng, setting, values, np.zeros((len(values), 0, n)), origin_ms, n)
+
+
+def _patterned(rng: np.random.Generator, tokens: int) -> Example:
+    """A batch of one family of patterns; its second and third indicators follow the first."""
+    family = str(rng.choice(list(_FAMILY_SHARES), p=list(_FAMILY_SHARES.values())))
+    n = int(rng.choice(_PATTERN_INDICATORS, p=_PATTERN_INDICATOR_SHARES))
+    groups = max(1, tokens // (n * _ORIGINS))
+    first_day = int(rng.integers(0, 7))
+    if family == "jobs":
+        setting = _JOB_SETTINGS[rng.choice(len(_JOB_SETTINGS), p=[s.share for s in _JOB_SETTINGS])]
+        earliest = round(_WEEK_S / setting.step_s)
+        drawn = jobs(rng, groups, earliest + round(_DAY_S / setting.step_s), setting.step_s, first_day)
+    else:
+        length = round(np.exp(rng.uniform(np.log(16), np.log(128 if rng.random() < 0.7 else 600))))
+        setting = Setting(float(rng.choice(_PATTERN_STEPS_S)), length, 0.0)
+        earliest, drawn = length, TIMELESS[family](rng, groups, _rows(setting))
+    series = _followed(rng, drawn.values, n)
+    if family != "self_exciting":  # counts stay whole numbers
+        series *= np.exp(rng.normal(0, 3, (groups, 1, n)))
+    group, origin = _origins(rng, drawn, earliest)
+    span = origin[:, None] + np.arange(-setting.context, MAX_HORIZON)
+    values = series[group[:, None], span]
+    ring = _ring_before(series, group, origin, setting) if setting.ring else np.zeros((len(values), 0, n))
+    origin_ms = _MONDAY_MS + (first_day * _DAY_S * 1000 + origin * setting.step_s * 1000).astype(np.int64)
+    return _example(rng, setting, values, ring, origin_ms, n if setting.ring else int(rng.integers(0, n + 1)))
+
+
+def _followed(rng: np.random.Generator, first: Array, n: int) -> Array:
+    """The first indicator with n - 1 that follow it smoothed, raised by an idle floor and noisy, [groups, rows, n]."""
+    parts = [first]
+    for _ in range(n - 1):
+        x = delayed(rng, first) if first.shape[1] < _WEEK_S / 600 else first
+        floor = rng.uniform(0, 1, (len(first), 1)) * first.mean(axis=1, keepdims=True)
+        noise = np.exp(rng.normal(-4, 1, (len(first), 1))) * rng.normal(size=first.shape)
+        parts.append(np.maximum((x + floor) * (1 + noise), 0))
+    return np.stack(parts, axis=-1)
+
+
+def _origins(rng: np.random.Generator, drawn: Patterns, earliest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The series and the first row ahead of each window; many origins lie shortly before or after a start."""
+    num, rows = drawn.values.shape
+    group = np.tile(np.arange(num), _ORIGINS)
+    origin = rng.integers(earliest, rows - MAX_HORIZON + 1, len(group))
+    for w in np.flatnonzero(rng.random(len(group)) < _NEAR_START_SHARE):
+        starts = np.flatnonzero(drawn.starts[group[w], earliest:]) + earliest
+        if len(starts):
+            near = int(rng.choice(starts)) + int(rng.integers(-MAX_HORIZON + 8, 17))
+            origin[w] = min(max(near, earliest), rows - MAX_HORIZON)
+    return group, origin
+
+
+def _ring_before(series: Array, group: NDArray[np.int64], origin: NDArray[np.int64], setting: Setting) -> Array:
+    """The ten-minute means before each origin, [windows, 1008, indicators]."""
+    size = round(600 / setting.step_s)
+    groups, rows, n = series.shape
+    blocks = rows // size
+    means = series[:, : blocks * size].reshape(groups, blocks, size, n).mean(axis=2)
+    index = (origin // size)[:, None] + np.arange(-COARSE_ROWS, 0)
+    return np.asarray(means[group[:, None], index])
 
 
 def _rows(setting: Setting) -> int:

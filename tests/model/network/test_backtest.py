@@ -89,3 +89,32 @@ def test_changes_go_on_from_the_last_value() -> None:
     line = torch.arange(100.0)[None] + 0.01 * torch.randn(1, 100, generator=torch.Generator().manual_seed(6))
     fit = fit_changes(line, torch.ones(1, 100, dtype=torch.bool))
     assert torch.allclose(fit.forecast(line, 5)[0], line[0, -1] + torch.arange(1.0, 6.0), atol=0.6)
+
+
+def _hindcast_of_days(rise: Tensor, noise: float, seed: int) -> Tensor:
+    """Hindcast [H] of fine rows of ten minutes that end where day 8 begins; `rise` [7, 144] is added to a level."""
+    g = torch.Generator().manual_seed(seed)
+    values = (10 + rise.flatten()) * (1 + noise * torch.randn(1008, generator=g))
+    return _candidates(context_batch(values[None, :, None], step_ms=600_000)).hindcast[0, 0]
+
+
+def test_a_job_that_has_not_begun_is_told_by_earlier_days() -> None:
+    rise = torch.zeros(7, 144)
+    rise[:, 6:9] = 30
+    found = _hindcast_of_days(rise, 0.05, seed=6)
+    assert found[6:9].min() > 1.8, "e to the 1.8 is six times the error"
+    assert found[:6].max() < 1
+    assert found[10:].max() < 1
+
+
+def test_what_happened_on_one_day_only_is_no_season() -> None:
+    rise = torch.zeros(7, 144)
+    rise[6, 6:9] = 30
+    assert _hindcast_of_days(rise, 0.05, seed=7).max() < 1
+
+
+def test_a_walk_and_a_short_context_have_no_hindcast_to_go_by() -> None:
+    walk = autoregressive(8, 1008, 0.9999, seed=8).float() + 100
+    assert _candidates(context_batch(walk, step_ms=600_000)).hindcast.mean() < 0.25
+    assert (_candidates(context_batch(walk[:, -288:], step_ms=600_000)).hindcast == 0).all(), "one pair of days"
+    assert (_candidates(context_batch(walk[:, -128:])).hindcast == 0).all()

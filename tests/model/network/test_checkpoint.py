@@ -63,7 +63,7 @@ def test_a_file_larger_than_any_network_is_not_read(folder: Path) -> None:
 
 def test_another_version_is_refused(folder: Path) -> None:
     _change_spec(folder, version=99)
-    with pytest.raises(CheckpointError, match=r"spec of version 99, this program reads version 2: .*harmony train"):
+    with pytest.raises(CheckpointError, match=r"spec of version 99, this program reads version 3: .*harmony train"):
         load(folder)
 
 

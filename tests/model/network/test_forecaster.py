@@ -100,6 +100,26 @@ def test_the_ring_of_the_same_rows_says_what_the_rows_say(length: int) -> None:
     assert torch.allclose(with_ring.tokens, without.tokens, atol=1e-5)
 
 
+@pytest.mark.parametrize("step_ms", [15_000, 60_000, 300_000])
+def test_the_ring_keeps_the_edges_of_a_job_and_the_slope_of_a_ramp(step_ms: int) -> None:
+    """A job of two rows of the ring keeps its height from edge to edge; a straight line stays one."""
+    per_row = 600_000 // step_ms
+    step = torch.arange(64)
+    day_row = torch.arange(1008.0) % 144
+    in_job = (step // per_row >= 1) & (step // per_row < 3)
+    noise = torch.randn(1, 128, 1, generator=torch.Generator().manual_seed(7))
+    for course, truth, first in (
+        (torch.where((day_row >= 1) & (day_row < 3), 40.0, 10.0), torch.where(in_job, 40.0, 10.0), 0),
+        (10 + day_row, 10 + (step + 0.5) / per_row - 0.5, per_row),  # the day's first row has another before it
+    ):
+        midnight = 1008 * 600_000  # where the ring ends
+        batch = context_batch(10 + noise, coarse=course[None, :, None], step_ms=step_ms, origin_ms=midnight)
+        features = extract_features(batch, _forecaster()._network.spec)
+        z = features.candidates.z[0, 0, NAMES.index("day"), first:]
+        values = z * features.context.scale[0, 0] + features.context.center[0, 0]
+        assert torch.allclose(values.float(), truth[first:].float(), atol=1e-3)
+
+
 def test_more_indicators_than_it_reads_are_refused() -> None:
     batch = context_batch(torch.randn(1, 64, 33))
     with pytest.raises(ValueError, match="up to 32 indicators, this batch has 33"):

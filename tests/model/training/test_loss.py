@@ -8,8 +8,10 @@ import torch
 
 from model.contract import ContextBatch
 from model.network.features import extract_features
+from model.network.law import Spline
 from model.training.loss import losses
 from model.training.synthetic import draw_example
+from tests.model.batches import context_batch
 from tests.model.network.untrained import SMALL, small_network
 
 
@@ -50,6 +52,25 @@ def test_a_hopping_channel_teaches_mass_and_a_smooth_one_takes_it_away() -> None
     grad = law.marginal.mass.grad
     assert grad is not None
     assert float(grad[:, 1, ::3].mean()) < 0 < float(grad[:, 0, ::3].mean())
+
+
+def test_a_job_far_above_the_recent_noise_is_learned_at_its_height() -> None:
+    day_row = torch.arange(7 * 144 + 8) % 144
+    values = (10 + 100.0 * (day_row == 2) + 0.1 * torch.randn(len(day_row)))[None, :, None]
+    features = extract_features(context_batch(values[:, :1008], step_ms=600_000), SMALL)
+    target, step = values[:, 1008:], torch.tensor([2])
+    with torch.no_grad():
+        law = small_network()(features, 8)
+        context, m = law.context, law.marginal
+        truth = ((target.transpose(1, 2) - context.center[..., None]) / context.scale[..., None]).float()
+        assert truth[0, 0, 2] > 50
+
+        def pinball(center: torch.Tensor) -> float:
+            spline = Spline(m.spline.x, center[..., None] + m.spline.x, torch.ones_like(m.spline.slope))
+            some = replace(law, marginal=replace(m, spline=spline, mass=torch.zeros_like(m.mass)))
+            return float(losses(some, features, target, torch.ones_like(target, dtype=torch.bool), step)["pinball"])
+
+        assert 5 * pinball(truth) < pinball(truth.clamp(max=30))
 
 
 def _with_values(batch: ContextBatch, values: torch.Tensor) -> ContextBatch:
