@@ -135,6 +135,8 @@ def measured_draw_w(before: float | None, window: Window, fleet: FleetFacts | No
     return draw_w if before is None else max(draw_w, before * math.exp2(-step_s / _POWER_HALF_LIFE_S))
 
 
+# Time constant by which evidence of a capacity fades while counters contradict each other.
+_FADE_S: Final = 1_800.0
 # Shared by all workloads, because nearly none declares events.
 _NO_LOADS: Final[Mapping[str, float]] = {}
 
@@ -272,11 +274,14 @@ class LearnedState:
             number("engine.kv_cache_usage_ratio"),
             number("engine.inter_token_s"),
         )
-        before = self.law.costs
+        before, settled = self.law.costs, self.law.settled
         changed = self.law.observe(slot)
+        if self.law.contradiction is not None:
+            self.capacity.fade(math.exp(-slot.step_s / _FADE_S))
         limit = self.law.limit()
         if limit is not None:
-            old = self.law.limit(costs=before) if changed else limit
+            # What was carried of an engine that changed stays a share of what it carries, as with another mix.
+            old = self.law.limit(costs=before) if changed and not settled else limit
             self.capacity.revalue(
                 limit.rate, math.log(limit.rate / old.rate) if old is not None else 0.0, self.law.tested_ratio
             )
