@@ -1,4 +1,4 @@
-"""How far the law of the engine is off ten minutes after it began: `python -m infra.lab.capacity.law_errors`.
+"""How far the law of the engine is off after ten minutes: `python -m infra.lab.capacity.law_errors`.
 
 Four replicas of a simulated engine serve requests of a load of the lab for ten minutes. The law reads their counters
 and gauges every 15 s. Then it says what a replica carries of the mix that it saw, and of two mixes with longer prompts
@@ -8,6 +8,10 @@ the prompt. The declared figure is off by 30 %, either way.
 The rows of the table are ways to learn: `prior` is the declared figure alone, `law` reads all that engines export,
 `gauges` reads no time between tokens. `busy` reads none either, but which part of the time devices are busy: what is
 counted is scaled to busy time.
+
+`--move` prints another table: Llama-2 70B moves from A100 to H100, and its capacity there is told from what a replica
+carried before. `costs` scales each cost by data sheets, `roofline` the figure by the ratio of two rooflines, and
+`former` leaves the figure as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +35,7 @@ from infra.simulator.cluster import Cluster, ConstantLeadTime
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import EngineProfile, named_profile
 from model.capacity.law import EngineLaw, EngineSlot, Mix
+from model.capacity.roofline import ACCELERATORS, ModelSize, cost_ratios, iteration_costs
 
 WAYS: Final = ("prior", "law", "gauges", "busy")
 REPLICAS: Final = 4
@@ -46,6 +51,11 @@ _WAVE_RATIO, _WAVE_S = 0.35, 400.0
 # Part of the cache that a replica fills.
 _CACHE_LIMIT: Final = 0.95
 _WANTED_ERROR: Final = 0.15
+# A move to another GPU type: fitted engines, their GPUs, and mixes of prompt and output tokens.
+_ENGINES: Final = ("llama2-70b-a100-tp8", "llama2-70b-h100-tp8")
+_GPU_TYPES: Final = ("a100-80gb", "h100")
+_LLAMA_70B: Final = ModelSize(70e9, 70e9, 80, 8_192, 2.0 * 80 * 1_024 * 2.0)
+_MOVED_MIXES: Final = ((900, 200), (1_155, 211), (4_000, 1_000), (4_000, 100), (300, 600))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +173,42 @@ def cases_of(names: Sequence[str], data: Path) -> list[Case]:
     return cases
 
 
+def move_rows() -> list[list[str]]:
+    """By mix: the true ratio of what replicas carry, and the relative error of each way to tell it."""
+    before, now = (named_profile(name) for name in _ENGINES)
+    memory, arithmetic = (cost_ratios(*_GPU_TYPES) or (1.0, 1.0))[:2]
+    scaled = replace(
+        before, base_s=memory * before.base_s, kv_token_s=memory * before.kv_token_s,
+        prefill_token_s=arithmetic * before.prefill_token_s, sequence_s=arithmetic * before.sequence_s,
+        prefill_token_sq_s=arithmetic * before.prefill_token_sq_s,
+    )  # fmt: skip
+    rooflines = [
+        replace(before, **{name: cost for name, cost in asdict(costs).items() if name != "kv_capacity_tokens"})
+        for costs in (iteration_costs(_LLAMA_70B, ACCELERATORS[name], 8) for name in _GPU_TYPES)
+    ]
+    rows = []
+    for prompt, output in _MOVED_MIXES:
+        requests = Arrivals(np.zeros(1), np.array([prompt]), np.array([output]))
+        former, true, by_costs, old, new = (
+            Case("", profile, Objective(5.0, 0.15), requests).carried_rps(1.0, 1.0)
+            for profile in (before, now, scaled, *rooflines)
+        )
+        errors = [told / true - 1.0 for told in (by_costs, former * new / old, former)]
+        rows.append([f"{prompt}, {output}", f"{true / former:.2f}", *(f"{error:+.0%}" for error in errors)])
+    return rows
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", default=DEVELOPMENT, help="development, shown, all or names between commas")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("HARMONY_DATA_DIR", "data")))
     parser.add_argument("--loads", default="0.55,0.2", help="mean loads, in parts of what the replicas carry")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--move", action="store_true", help="to another GPU type instead")
     options = parser.parse_args(arguments)
+    if options.move:
+        print_table(("tokens", "true ratio", "costs", "roofline", "former"), move_rows())
+        return 0
     names = [name for name in named_loads(options.cells) if _is_there(name, options.data)]
     rows = []
     for case in cases_of(names, options.data):
