@@ -130,9 +130,12 @@ def told_of(slot: EngineSlot, busy_ratio: float, way: str) -> EngineSlot:
     slot = slot._replace(inter_token_s=math.nan)
     if way == "gauges" or busy_ratio <= 0.0:
         return slot
-    rates = slot.arrival_rate, slot.prompt_rate, slot.output_rate, slot.running, slot.waiting
-    scaled = [rate / busy_ratio for rate in rates]
-    return EngineSlot(slot.step_s, slot.ready, *scaled, min(slot.cache_ratio / busy_ratio, 1.0), math.nan)
+    scale = 1.0 / busy_ratio
+    return slot._replace(
+        arrival_rate=scale * slot.arrival_rate, prompt_rate=scale * slot.prompt_rate,
+        output_rate=scale * slot.output_rate, running=scale * slot.running, waiting=scale * slot.waiting,
+        cache_ratio=min(scale * slot.cache_ratio, 1.0),
+    )  # fmt: skip
 
 
 def errors_of(case: Case, load_ratio: float, seed: int) -> dict[str, list[list[float]]]:
