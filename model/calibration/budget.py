@@ -8,8 +8,8 @@ price starts where an uncertain forecast asks for about half of the misses allow
 * A day. What rare surprises missed is forgotten within the hour by the first rule, and is still part of the promise.
   So the price rises with a power of the share of the day's budget that is spent.
 
-What is left of the budget is told of a day: misses are counted with exponential decay, and their share has a Beta
-posterior whose prior says that half the budget is being used.
+Misses are counted with exponential decay. Of a day that is not yet observed, half the budget is taken to be used: one
+bad minute is not a bad day.
 
 The functions are pure: float64 arithmetic, no clock.
 Source: B. Beyer et al., "The site reliability workbook", chapter 5, for budgets of errors.
@@ -23,8 +23,6 @@ from typing import Any, Final
 
 # Half-life of the counts.
 _HALF_LIFE_MS: Final = 24 * 3_600_000
-# Misses of the prior, which has half the allowed share of misses; one quiet minute tells little about the next.
-_PRIOR_MISSES: Final = 50.0
 # Replicas that a replica's worth of missed requests costs at first, times the share of misses that is allowed.
 _START: Final = 1.2
 # Time in which as many misses more or less as are allowed change the price by a factor of e.
@@ -37,7 +35,7 @@ _MIN_FACTOR, _MAX_FACTOR = 0.5, 4.0
 _SPENT_GOAL, _SPENT_POWER = 0.6, 4.0
 # Largest factor for what is spent of the day.
 _MAX_SPENT_FACTOR: Final = 16.0
-# Observed time before which the rest of it is taken to use half of the budget: one bad minute is not a bad day.
+# Observed time before which the rest of it is taken to use half of the budget.
 _LEAST_OBSERVED_S: Final = 12 * 3_600.0
 # Time constant over which requests are averaged.
 _AVERAGED_S: Final = 750.0
@@ -75,7 +73,7 @@ class ErrorBudget:
             self._observed_s *= keep
             elapsed_s = min((end_ts_ms - self._last_ts_ms) / 1000.0, _MAX_GAP_S)
         self._last_ts_ms = end_ts_ms
-        if requests is None or miss_ratio is None or not (math.isfinite(requests) and math.isfinite(miss_ratio)):
+        if requests is None or miss_ratio is None or not (0.0 <= requests < math.inf and math.isfinite(miss_ratio)):
             return
         self._observed_s += elapsed_s or 0.0
         if requests > 0:
@@ -86,10 +84,8 @@ class ErrorBudget:
                 self._move_price(requests, misses, elapsed_s, _allowed(objective), goal_ratio)
 
     def left_ratio(self, objective: float) -> float:
-        """Share of the budget left, by the posterior mean; 1 untouched, below 0 overspent."""
-        allowed = _allowed(objective)
-        spent = (self._misses + _PRIOR_MISSES) / (self._requests + 2.0 * _PRIOR_MISSES / allowed)
-        return 1.0 - spent / allowed
+        """Share of the day's budget that is left; 1 untouched, below 0 overspent."""
+        return 1.0 - self._spent_ratio(_allowed(objective))
 
     def miss_price(self, objective: float) -> float:
         """Replicas that a replica's worth of missed requests costs."""

@@ -4,8 +4,9 @@ DATA holds the data sets (docs/replay.md names them), FOLDER gets what `harmony 
 are there already are not run again, so that one may stop and go on. At the end one table: of how many cells a policy
 kept the objective, and at what cost. `--jobs N` runs N cells side by side, `--json FILE` stores the table. With
 `--loads` only these are run, and of what FILE held the other loads stay, with the day on which they were run. With
-`--alone` only HARMONY is run, and the rows of the others and the oracle's hours are those of FILE: in a replay no
-policy knows of another, so that after a change of HARMONY they would come out the same.
+`--alone` only HARMONY and the HPA are run, by whose windows HARMONY is judged, the HPA as it was tuned. The rows of
+the others and the oracle's hours are then those of FILE: in a replay no policy knows of another, so a change of
+HARMONY does not change them.
 """
 
 from __future__ import annotations
@@ -32,15 +33,9 @@ LOADS: dict[str, tuple[str, ...]] = {
     for name in ("conversation", "ramp", "worldcup-50", "worldcup-55", "servegen-mid", "servegen-image")
 }
 _ORACLE = "100"
-UNTUNED = "harmony, untuned"  # with the fast guards beside which it is tuned
-SHIPPED = "harmony, as shipped"
 # What stands in the name of a cell's file, and how its replay is asked for.
-_TUNED = ("", ("--oracle", _ORACLE))
-_ALONE = ("--oracle", "0", "--policies", "harmony")
-# With the HPA, by whose windows HARMONY's are judged: it takes a fraction of the time.
-_TUNED_ALONE = ("-alone", ("--oracle", "0", "--policies", "harmony,hpa"))
-_NOT_TUNED = (*_ALONE, "--no-tune")
-_OF_HARMONY = {UNTUNED: ("-untuned", _NOT_TUNED), SHIPPED: ("-shipped", (*_NOT_TUNED, "--guards", "shipped"))}
+_ALL = ("", ("--oracle", _ORACLE))
+_ALONE = ("--oracle", "0", "--policies", "harmony,hpa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +82,15 @@ class Standing:
     switches_per_hour: float
 
 
-def scored(
-    cell: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]], bound: float | None = None
-) -> dict[str, Scored]:
-    """Policies of a cell, from the documents of `harmony replay --json`.
+def scored(cell: Mapping[str, Any], bound: float | None = None) -> dict[str, Scored]:
+    """Policies of a cell, from the document of `harmony replay --json`.
 
     Args:
-        alone: replays of HARMONY that is not tuned, by the name that it has in the table.
         bound: GPU-hours of the oracle; None: those of this cell.
     """
     if bound is None:
         bound = fmean(b["gpu_hours"] for b in cell["oracle"]["lead_constrained"].values())
-    rows = [*cell["policies"], *(row | {"policy": name} for name, its in alone.items() for row in its["policies"])]
-    told = {name: its["calibration"]["harmony"] for name, its in {"harmony": cell, **alone}.items()}
+    rows, told = cell["policies"], cell["calibration"]
     found = {}
     for policy in dict.fromkeys(row["policy"] for row in rows):
         mine = [row for row in rows if row["policy"] == policy]
@@ -184,19 +175,20 @@ def _cell(
     data: Path, folder: Path, load: str, lead_s: int, beside: Mapping[str, Mapping[str, Any]] | None
 ) -> dict[str, Scored]:
     """`beside`: what is known of the cell, where HARMONY alone is run."""
-    tuned = replayed(data, folder, load, lead_s, _TUNED if beside is None else _TUNED_ALONE)
-    alone = {name: replayed(data, folder, load, lead_s, asked) for name, asked in _OF_HARMONY.items()}
+    asked = _ALL
+    if beside is not None:
+        found = (f"hpa.{setting}" for setting in beside["hpa"]["settings"].split())
+        asked = "-alone", (*_ALONE, *(word for setting in found for word in ("--set", setting)))
+    its = replayed(data, folder, load, lead_s, asked)
     sys.stderr.write(f"{load}, {lead_s} s\n")
-    return scored(tuned, alone) if beside is None else with_harmony(beside, tuned, alone)
+    return scored(its) if beside is None else with_harmony(beside, its)
 
 
-def with_harmony(
-    beside: Mapping[str, Mapping[str, Any]], tuned: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Scored]:
+def with_harmony(beside: Mapping[str, Mapping[str, Any]], alone: Mapping[str, Any]) -> dict[str, Scored]:
     """A cell as stored, with HARMONY as it is now in the oracle's hours of then."""
     known = {policy: Scored(**its) for policy, its in beside.items()}
     one = next(iter(known.values()))
-    return known | scored(tuned, alone, one.gpu_hours / one.ratio)
+    return known | scored(alone, one.gpu_hours / one.ratio)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -18,12 +18,12 @@ from tests.bench.replay_cells import LEADS_S, LOADS, against_hpa, replayed
 
 DAYS: Final = ("worldcup-50", "worldcup-55", "servegen-mid", "servegen-image")
 _DRAWS: Final = 5
-_SHIPPED: Final = ("--policies", "harmony", "--no-tune", "--guards", "shipped")
+_POLICIES: Final = ("--policies", "harmony,hpa")
 
 
-def draws_of(harmony: Mapping[str, Any], hpa: Mapping[str, Any]) -> dict[str, Any]:
+def draws_of(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Attainment and GPU-hours of both, draw by draw, and the intervals of HARMONY less the HPA over paired windows."""
-    rows = [*harmony["policies"], *hpa["policies"]]
+    rows = cell["policies"]
     told = {
         policy: {name: [row[name] for row in rows if row["policy"] == policy] for name in ("attainment", "gpu_hours")}
         for policy in ("harmony", "hpa")
@@ -32,11 +32,10 @@ def draws_of(harmony: Mapping[str, Any], hpa: Mapping[str, Any]) -> dict[str, An
 
 
 def _cell(data: Path, folder: Path, load: str, lead_s: int) -> dict[str, Any]:
-    beside = ("--oracle", "0", "--seeds", str(_DRAWS))
-    harmony = replayed(data, folder, load, lead_s, ("-draws-shipped", (*beside, *_SHIPPED)))
-    hpa = replayed(data, folder, load, lead_s, ("-draws-hpa", (*beside, "--policies", "hpa")))
+    asked = ("--oracle", "0", "--seeds", str(_DRAWS), *_POLICIES)
+    its = replayed(data, folder, load, lead_s, ("-draws", asked))
     sys.stderr.write(f"{load}, {lead_s} s\n")
-    return draws_of(harmony, hpa)
+    return draws_of(its)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,13 +7,11 @@ from statistics import fmean
 from typing import Final
 
 from tests.bench.markdown import table
-from tests.bench.replay_cells import OBJECTIVE, SHIPPED, UNTUNED, Scored, Standing, standings
+from tests.bench.replay_cells import OBJECTIVE, Scored, Standing, standings
 from tests.bench.stored import Document, results
 
 _NAMES: Final = {
-    "harmony": "HARMONY tuned, fast guards",
-    UNTUNED: "HARMONY untuned, fast guards",
-    SHIPPED: "HARMONY as shipped",
+    "harmony": "HARMONY as shipped",
     "seasonal-naive": "last minute (seasonal naive)",
     "scheduled": "scheduled",
     "optscaler": "OptScaler-like",
@@ -27,7 +25,7 @@ _NAMES: Final = {
 }
 _SHORT: Final = {
     "static-peak": "fixed fleet sized for the known peak",
-    SHIPPED: "HARMONY as shipped",
+    "harmony": "HARMONY as shipped",
     "kpa": "Knative KPA, tuned",
     "hpa": "HPA, tuned",
     "dynamo-dual": "Dynamo dual loop, tuned",
@@ -72,9 +70,9 @@ def _shortest() -> str:
     rows = []
     for policy, name in _SHORT.items():
         texts = (name, str(found[policy].kept), f"{found[policy].ratio:.2f}")
-        rows.append(tuple(f"**{text}**" for text in texts) if policy == SHIPPED else texts)
+        rows.append(tuple(f"**{text}**" for text in texts) if policy == "harmony" else texts)
     headings = (
-        "six loads × three lead times, replayed", f"of {found[SHIPPED].cells} keep 99 %",
+        "six loads × three lead times, replayed", f"of {found['harmony'].cells} keep 99 %",
         "median GPU-hours, × the best schedule",
     )  # fmt: skip
     return table(headings, rows)
@@ -98,37 +96,29 @@ def _both(its: Scored) -> str:
 def _harmony() -> str:
     rows = []
     for name, cell in _cells().items():
-        tuned, shipped = cell["harmony"], cell[SHIPPED]
-        chosen = dict(part.split("=") for part in tuned.settings.split())
+        its = cell["harmony"]
         rows.append(
             (
                 name,
-                ", ".join(chosen[key] for key in ("epsilon", "bearable_ratio") if key in chosen),
-                f"{100 * tuned.attainment:.2f} %",
-                f"{100 * tuned.worst_window:.1f} %",
-                f"{tuned.mean_replicas:.2f}",
-                *_its_own(tuned),
-                f"{100 * shipped.attainment:.2f} %",
-                *_its_own(shipped),
+                f"{100 * its.attainment:.2f} %",
+                f"{100 * its.worst_window:.1f} %",
+                f"{its.mean_replicas:.2f}",
+                *_its_own(its),
             )
         )
-    own = ("of oracle", "moves/h", "stated", "realized")
-    return table(("cell", "tuned ε, ratio", "attainment", "worst window", "replicas", *own, "as shipped", *own), rows)
+    headings = ("cell", "attainment", "worst window", "replicas", "of oracle", "moves/h", "stated", "realized")
+    return table(headings, rows)
 
 
 def _against_hpa() -> str:
     """Less the tuned HPA, in points of attainment and percent of GPU-hours: 95 % intervals over paired windows."""
-    headings = [_NAMES[name] for name in (SHIPPED, UNTUNED, "harmony")]
     rows = []
     for name, cell in _cells().items():
-        texts = []
-        for policy in (SHIPPED, UNTUNED, "harmony"):
-            its = cell[policy]
-            assert its.against_hpa is not None
-            points, hours = _apart(its.against_hpa)
-            texts.append(f"{points}{'!' if its.worse_than_hpa else ''} / {hours}")
-        rows.append((name, *texts))
-    return table(("cell", *headings), rows)
+        its = cell["harmony"]
+        assert its.against_hpa is not None
+        points, hours = _apart(its.against_hpa)
+        rows.append((name, f"{points}{'!' if its.worse_than_hpa else ''}", hours))
+    return table(("cell", "points more kept", "GPU-hours more"), rows)
 
 
 def _draws() -> str:

@@ -120,7 +120,7 @@ def compare(
             2,
         )
     baseline = recorded_controller(history.replicas, terms.lead_s)
-    harmony = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, {}, terms.policy)
+    harmony = harmony_controller(HARMONY_VARIANTS["harmony"], capacity, terms.policy)
     runs: dict[str, list[RunResult]] = {_RECORDED: [], _HARMONY: []}
     good: list[GoodRequests] = []
     total = seeds * (1.0 + _HARMONY_WORK)

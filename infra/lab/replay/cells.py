@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from types import ModuleType
@@ -29,10 +29,10 @@ from typing import Any, Final
 from infra.console.errors import HarmonyError
 from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.lab.replay import oracle, prepare, run, setting, simulation
-from infra.lab.replay.job import cell_of_rate, named_policies, policy_with, token_law
+from infra.lab.replay.job import cell_of_rate, named_policies, token_law
 from infra.lab.replay.policies import catalogue, dynamo, predictive, reactive, work
 from infra.lab.replay.policies.catalogue import PolicyChoice
-from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_GUARDS
+from infra.lab.replay.policies.harmony import HARMONY_VARIANTS
 from infra.lab.replay.prepare import Cell, CellOptions, trace_cell
 from infra.lab.replay.results import Bound, EqualAttainment, Row, Trial, equal_attainment, equal_texts
 from infra.lab.replay.run import oracle_bounds, run_policy, scored_trial, scored_trials
@@ -243,8 +243,6 @@ class CellTask:
     cache: Path
     seeds: int | None = None
     step_s: float | None = None
-    guards: str = "shipped"
-    tune_harmony: bool = False
     budget: int = 100
     known_hours: float | None = None
     equal: bool = False
@@ -335,8 +333,7 @@ def _rows(
     task: CellTask, policy: str, cell: Cell, settings: Sequence[Setting], digests: Sequence[str]
 ) -> list[dict[str, Any]]:
     if policy in HARMONY_VARIANTS:
-        knowledge = replace(cell.knowledge, policy=policy_with(None, task.guards))
-        return _plain(run_policy(policy, cell.training, settings, knowledge, tuned=task.tune_harmony)[2])
+        return _plain(run_policy(policy, cell.training, settings, cell.knowledge, tuned=False)[2])
     known = cell.knowledge
     key = ("rival", policy, setting_digest(cell.training), *digests, *_known(cell), _RIVAL_DIGEST)
     rows = stored(task.cache, key, lambda: _plain(run_policy(policy, cell.training, settings, known, tuned=True)[2]))
@@ -444,8 +441,8 @@ def _tasks(asked: argparse.Namespace) -> list[CellTask]:
             known = known_hours(asked.record, name, lead_s, asked.seeds)
             tasks.append(
                 CellTask(
-                    name, lead_s, policies, asked.data, asked.cache, asked.seeds, asked.step, asked.guards,
-                    asked.tune_harmony, asked.oracle, known, asked.equal,
+                    name, lead_s, policies, asked.data, asked.cache, asked.seeds, asked.step, asked.oracle, known,
+                    asked.equal,
                 )
             )  # fmt: skip
     return tasks
@@ -460,8 +457,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--leads", default="30,100,300", help="seconds, between commas")
     parser.add_argument("--step", type=float, help="seconds per telemetry step of HARMONY; default: of the load")
     parser.add_argument("--seeds", type=int, help="runs of each policy; default: of the load")
-    parser.add_argument("--guards", choices=REPLAY_GUARDS, default="shipped", help="of HARMONY")
-    parser.add_argument("--tune-harmony", action="store_true", help="rivals are always tuned, HARMONY is not")
     parser.add_argument("--oracle", type=int, default=100, help="schedules that the oracle tries; 0 = none")
     parser.add_argument("--record", type=Path, help="oracle hours of cells that are not stored: replay_cells.json")
     parser.add_argument("--data", type=Path, default=None if data is None else Path(data))

@@ -84,7 +84,7 @@ def replay(
         str | None, typer.Option(help=f"Where a rate file has none: mean or mean:sigma; default: {PROMPT_TOKENS}.")
     ] = None,
     output_tokens: Annotated[str | None, typer.Option(help=f"Likewise; default: {OUTPUT_TOKENS}.")] = None,
-    tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Tune every policy on the training part.")] = True,
+    tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Tune every rival on the training part.")] = True,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -97,7 +97,10 @@ def replay(
             help="Times the load test's figure that HARMONY is told, such as 2.2, or 2.2:2 if that may be off by 2."
         ),
     ] = "1",
-    guards: Annotated[str, typer.Option(help="Of HARMONY: fast, shipped or slow; all act after 32 steps.")] = "fast",
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of a rival, such as hpa.target=40 (repeat); it is then not tuned."),
+    ] = None,
     oracle: Annotated[int, typer.Option(min=0, help="Simulations that the search for the oracle may take.")] = 160,
     oracle_rate: Annotated[
         int,
@@ -162,7 +165,7 @@ def replay(
             tune=tune,
             epsilon=epsilon,
             told_capacity=told_capacity,
-            guards=guards,
+            given=tuple(given or ()),
             oracle=oracle,
             oracle_rate=oracle_rate,
             surprise=surprise,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +15,8 @@ from infra.lab.defaults import OUTPUT_TOKENS, PROMPT_TOKENS, TRAIN_SHARE
 from infra.lab.plots import RunCost, pareto_svg, pyplot
 from infra.lab.replay.calibration import draw_diagram, reliability
 from infra.lab.replay.oracle import parse_surprises
-from infra.lab.replay.policies.catalogue import DEFAULT_POLICIES, POLICY_NAMES
-from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_GUARDS, REPLAY_POLICY
+from infra.lab.replay.policies.catalogue import DEFAULT_POLICIES, POLICY_NAMES, given_choice
+from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_POLICY
 from infra.lab.replay.prepare import Cell, CellOptions, day_cell, rate_cell, trace_cell
 from infra.lab.replay.results import CellResult, as_json, mean_of, print_results
 from infra.lab.replay.run import run_cell
@@ -45,6 +45,31 @@ def named_policies(text: str | None) -> tuple[str, ...]:
     if unknown or not names:
         raise HarmonyError(f"Unknown policy {(unknown or [''])[0]!r}: choose from {', '.join(POLICY_NAMES)}.", 2)
     return names
+
+
+def given_settings(texts: Sequence[str], policies: Sequence[str]) -> dict[str, dict[str, float]]:
+    """`policy.name=value` each, by policy.
+
+    Raises:
+        HarmonyError: not of this form, a policy that is not replayed, or one of HARMONY, which is replayed as shipped.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        policy, _, setting = name.partition(".")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not setting or not (math.isfinite(value) and value >= 0):
+            raise HarmonyError(f"--set: {text!r} is no setting: write POLICY.NAME=VALUE, such as hpa.target=40.", 2)
+        rivals = [each for each in policies if each not in HARMONY_VARIANTS]
+        if policy not in rivals:
+            raise HarmonyError(
+                f"--set: {policy!r} is no rival in this replay: it has {', '.join(rivals) or 'none'}.", 2
+            )
+        found.setdefault(policy, {})[setting] = value
+    return found
 
 
 def token_law(text: str) -> Tokens:
@@ -105,16 +130,13 @@ def check_numbers(
         )
 
 
-def policy_with(epsilon: float | None, guards: str) -> Policy:
+def policy_with(epsilon: float | None) -> Policy:
     """HARMONY's, as asked for."""
-    if guards not in REPLAY_GUARDS:
-        raise HarmonyError(f"--guards: {guards!r} is none of {', '.join(REPLAY_GUARDS)}.", 2)
-    policy = replace(REPLAY_POLICY, guards=REPLAY_GUARDS[guards])
     if epsilon is None:
-        return policy
+        return REPLAY_POLICY
     if not 0 < epsilon < 1:
         raise HarmonyError(f"--epsilon must be between 0 and 1, such as 0.01, got {epsilon}.", 2)
-    return replace(policy, epsilon=epsilon)
+    return replace(REPLAY_POLICY, epsilon=epsilon)
 
 
 def short_sight(policies: tuple[str, ...], policy: Policy, step_s: float, lead_s: float) -> str | None:
@@ -199,7 +221,7 @@ class ReplayRequest:
     tune: bool = True
     epsilon: float | None = None
     told_capacity: str = "1"
-    guards: str = "fast"
+    given: tuple[str, ...] = ()
     oracle: int = 160
     oracle_rate: int = 0
     surprise: str | None = None
@@ -257,9 +279,10 @@ def measure(q: ReplayRequest, progress: ReportProgress) -> ReplayReport:
     lead_s, sigma, kinds = read_lead_time(q.lead_time)
     bounds = q.min_replicas, q.max_replicas
     check_numbers(q.slo_ttft, q.slo_tpot, q.objective, bounds, train_share, q.scrape_interval)
-    policy = policy_with(q.epsilon, q.guards)
+    policy = policy_with(q.epsilon)
     times, off_by = parse_capacity(q.told_capacity)
     faults = read_faults(q.faults)
+    given = given_settings(q.given, policies)
     surprises = parse_surprises(q.surprise, q.rate if isinstance(q.rate, str) else None)
     try:
         options = CellOptions(
@@ -284,16 +307,17 @@ def measure(q: ReplayRequest, progress: ReportProgress) -> ReplayReport:
     short = short_sight(policies, policy, q.step, lead_s)
     if short is not None:
         progress(short)
-    knowledge = replace(cell.knowledge, policy=policy, declared_times=times, declared_off_by=off_by)
+    knowledge = replace(cell.knowledge, policy=policy, declared_times=times, declared_off_by=off_by, given=given)
     cell = replace(cell, knowledge=knowledge, scored=_with_faults(cell.scored, q.first_seed, faults))
+    for policy_name in given:
+        given_choice(policy_name, cell.training, knowledge)  # a wrong setting is known before the work is done
     result = run_cell(
         cell, policies, q.seeds, tuned=q.tune, oracle_budget=q.oracle, rate_budget=q.oracle_rate,
         surprises=surprises, log_dir=q.log_dir, jobs=q.jobs, equal=q.equal,
         progress=lambda what, done=None: progress(f"{cell.name}: {what}", done),
     )  # fmt: skip
-    guards = {"named": q.guards, **asdict(policy.guards)}
     body = as_json(result, options) | {
-        "guards": guards,
+        "guards": asdict(policy.guards),
         "first_seed": q.first_seed,
         "told_capacity": q.told_capacity,
         "faults": [asdict(fault) for fault in faults],

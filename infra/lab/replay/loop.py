@@ -26,6 +26,7 @@ from agents.records import Command, Decision
 from agents.workload.state import LearnedState, Subject
 from infra.lab.replay.setting import PriorDays
 from model.bursts.recurring import RecurringSurges
+from model.calibration.budget import ErrorBudget
 from model.capacity.grid import GRID
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import SPACING, CapacityPosterior
@@ -39,7 +40,8 @@ from streams.records.schema import encode_tick, record_key
 from streams.topics import Topics
 from streams.windows.coarse import COARSE_STEP_MS, CoarseRow
 
-# Ablations of learning: the declared capacity or lead time replaces the learned one and counts as certain.
+# Ablations of learning: the declared capacity or lead time replaces the learned one and counts as certain, or the
+# price of a miss stays as it is at first.
 
 
 StateOverride = Callable[[LearnedState], LearnedState]
@@ -75,6 +77,11 @@ def declared_capacity(state: LearnedState) -> LearnedState:
 def declared_lead_time(state: LearnedState) -> LearnedState:
     """Return the state with the declared lead time in place of the learned one."""
     return replace(state, lead=FixedLeadTime(state.spec.lead_time_s))
+
+
+def constant_price(state: LearnedState) -> LearnedState:
+    """Return the state with an untouched error budget: a miss costs what it costs at first, whatever was missed."""
+    return replace(state, budget=ErrorBudget())
 
 
 class OverriddenEngine:

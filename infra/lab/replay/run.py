@@ -26,7 +26,7 @@ from infra.lab.replay.policies.catalogue import (
     PolicyChoice,
     candidates,
     controller_of,
-    default_of,
+    given_choice,
     neighbours,
     towards_cheaper,
     with_floors,
@@ -74,21 +74,18 @@ def tune(
 ) -> tuple[PolicyChoice, list[Trial]]:
     """The candidate to score, and every trial that was made for it; not `tuned`: the middle candidate, untried.
 
-    Candidates of HARMONY and of the static peak are ordered, the cheapest last or first, so they are bisected.
+    HARMONY runs as it is shipped, and a rival with the settings that it was given. Candidates of the static peak are
+    ordered, the cheapest first, so they are bisected.
     """
+    given = given_choice(policy, training, knowledge)
+    if given is not None:
+        return given, []
     offered = candidates(policy, training, knowledge)
     if policy == STATIC_PEAK:
         return _bisect(offered, lambda choice: _run_trial(choice, scored, knowledge, seed), scored.share, offered[-1])
-    if not tuned:
-        return default_of(policy, offered, knowledge), []
+    if policy in HARMONY_VARIANTS or not tuned:
+        return offered[len(offered) // 2], []
     knowledge = knowledge.for_training()
-    if policy in HARMONY_VARIANTS:
-        return _bisect(
-            offered,
-            lambda choice: _run_trial(choice, training, knowledge, seed),
-            _target_share(training),
-            default_of(policy, offered, knowledge),
-        )
     return search(
         offered,
         lambda choice: _run_trial(choice, training, knowledge, seed),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench.replay_cells import SHIPPED
 from tests.bench.replay_tables import standing
 from tests.claims.claim import Bar, Claim
 from tests.claims.measurements import REPLAY_CELLS
@@ -23,7 +22,7 @@ CLAIM = Claim(
     "loads at three lead times.",
     source="README.md",
     measured_by=REPLAY_CELLS,
-    figure=lambda its: _ahead(its, SHIPPED),
+    figure=lambda its: _ahead(its, "harmony"),
     bar=Bar(1),
     shown="{:+.0f} cells",
     control="the tuned HPA",

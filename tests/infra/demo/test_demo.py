@@ -36,7 +36,7 @@ def test_its_chat_costs_little_more_than_it_needs() -> None:
         initial_replicas=3,
     )
     demo = Variant(policy={"guards": demo_policy(demo_fleet()).guards})
-    lived = simulate(setting, harmony_controller(demo, spec.capacity_rps, {}), 0)
+    lived = simulate(setting, harmony_controller(demo, spec.capacity_rps), 0)
     replica_hours = float((arrivals.arrival_s >= 640.0).sum()) / spec.capacity_rps / 3_600.0
     assert lived.gpu_hours < 2.0 * replica_hours * spec.gpus_per_replica
     assert lived.attainment > 0.97

@@ -50,15 +50,15 @@ def test_before_any_evidence_half_is_left() -> None:
 
 
 def test_what_is_left_falls_with_the_misses() -> None:
-    left = [seen(ErrorBudget(), (1e7, miss)).left_ratio(OBJECTIVE) for miss in (0.0, 0.002, 0.01, 0.1)]
+    left = [steady(miss, 24 * 60).left_ratio(OBJECTIVE) for miss in (0.0, 0.002, 0.01, 0.1)]
     assert left == pytest.approx([1.0, 0.8, 0.0, -9.0], abs=0.02)
 
 
 def test_old_misses_fade() -> None:
-    budget = seen(ErrorBudget(), (1e6, 0.02))
+    budget = steady(0.02, 24 * 60)
     before = budget.left_ratio(OBJECTIVE)
-    for hour in range(1, 49):
-        budget.observe(STEP_MS + hour * HOUR_MS, 1e4, 0.0, OBJECTIVE, GOAL)
+    for minute in range(1, 48 * 60):
+        budget.observe((24 * 60 + 1 + minute) * 60_000, 1_200.0, 0.0, OBJECTIVE, GOAL)
     assert before < 0 < budget.left_ratio(OBJECTIVE)
 
 
@@ -210,7 +210,7 @@ def test_a_restored_budget_goes_on_with_the_same_bits(
 )
 def test_counts_of_earlier_releases_are_read_and_their_price_is_the_first(stored: dict[str, object]) -> None:
     budget = ErrorBudget.restore(stored)
-    assert budget.left_ratio(OBJECTIVE) == seen(ErrorBudget(), (1e6, 0.005)).left_ratio(OBJECTIVE)
+    assert budget.left_ratio(OBJECTIVE) == 0.5, "for how long they were observed, was not kept"
     assert price(budget) == FIRST_PRICE
     seen(budget, (300.0, 0.05), first=2)
     assert price(budget) > FIRST_PRICE

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.policy import Policy
+from infra.console.errors import HarmonyError
 from infra.lab.replay.policies.dynamo import DynamoClassic, DynamoDualLoop, ProfileBook
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, REPLAY_POLICY, harmony_controller
 from infra.lab.replay.policies.predictive import OptScalerLike, Scheduled, SeasonalNaive, StaticPeak
@@ -28,9 +29,6 @@ from infra.simulator.cluster import Cluster
 
 TRIALS = 12
 STATIC_PEAK = "static-peak"
-# Of HARMONY: the share of the allowed misses that is aimed at. The dearest last: tuning looks for the first that keeps
-# the objective. None aims at all of the misses allowed: where the training part is calm that only seems cheap.
-GOALS = (0.95, 0.85, 0.75, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05)
 Params = Mapping[str, float]
 
 
@@ -44,9 +42,10 @@ class OperatorKnowledge:
         history: requests/s per 30 s before second 0, as far back as the load's file goes.
         day_offset_s: time of day of second 0.
         training_history, training_day_offset_s: the same, of second 0 of the training part.
-        policy: of HARMONY, but for its workload and what is tuned.
+        policy: of HARMONY, but for its workload.
         declared_times, declared_off_by: how many times the load test's figure HARMONY is told, and how far that may be
             off.
+        given: settings of rivals that run with these, and are not tuned.
     """
 
     benchmark_rps: float
@@ -58,6 +57,7 @@ class OperatorKnowledge:
     policy: Policy = REPLAY_POLICY
     declared_times: float = 1.0
     declared_off_by: float | None = None
+    given: Mapping[str, Params] = field(default_factory=dict)
 
     def for_training(self) -> OperatorKnowledge:
         """Return what is known at second 0 of the training part, which lies before the scored one."""
@@ -209,11 +209,28 @@ DEFAULT_POLICIES = ("harmony", *_KINDS)
 
 
 def candidates(policy: str, setting: Setting, knowledge: OperatorKnowledge) -> list[PolicyChoice]:
-    """What tuning may try."""
+    """What tuning may try. Of HARMONY nothing: one setting serves every load, so it runs as it is shipped."""
     if policy in HARMONY_VARIANTS:
-        return [PolicyChoice(policy, (("bearable_ratio", goal),)) for goal in GOALS]
+        return [PolicyChoice(policy, ())]
     axes = _axes(policy, setting, knowledge)
     return [_choice(policy, zip(axes, values, strict=True)) for values in product(*(a.core for a in axes.values()))]
+
+
+def given_choice(policy: str, setting: Setting, knowledge: OperatorKnowledge) -> PolicyChoice | None:
+    """The rival with the settings that it was given; None where it is to be tuned.
+
+    Raises:
+        HarmonyError: a setting that the policy does not have, or one that is missing; one sentence, exit code 2.
+    """
+    if policy not in knowledge.given:
+        return None
+    params, axes = knowledge.given[policy], _axes(policy, setting, knowledge)
+    wrong = [name for name in params if name not in axes]
+    missing = [name for name in axes if name not in params and name != MIN_REPLICAS]
+    if wrong or missing:
+        said = f"has no setting {wrong[0]!r}" if wrong else f"needs {policy}.{missing[0]} too"
+        raise HarmonyError(f"--set: {policy} {said}: its settings are {', '.join(axes)}.", 2)
+    return _choice(policy, params.items())
 
 
 def _choice(policy: str, params: Iterable[tuple[str, float]]) -> PolicyChoice:
@@ -259,21 +276,12 @@ def with_floors(choice: PolicyChoice, setting: Setting, knowledge: OperatorKnowl
     return [_choice(choice.policy, (dict(choice.params) | {MIN_REPLICAS: floor}).items()) for floor in floors]
 
 
-def default_of(policy: str, offered: list[PolicyChoice], knowledge: OperatorKnowledge) -> PolicyChoice:
-    """What is taken untuned: of HARMONY the goal that was asked for, of a public policy the middle candidate."""
-    if policy in HARMONY_VARIANTS:
-        return PolicyChoice(policy, (("bearable_ratio", knowledge.policy.bearable_ratio),))
-    return offered[len(offered) // 2]
-
-
 def controller_of(choice: PolicyChoice, knowledge: OperatorKnowledge) -> NewController:
     """How to bind the policy to a cluster."""
     if choice.policy in HARMONY_VARIANTS:
         variant = HARMONY_VARIANTS[choice.policy]
         declared_rps = knowledge.declared_times * knowledge.benchmark_rps
-        return harmony_controller(
-            variant, declared_rps, dict(choice.params), knowledge.policy, knowledge.declared_off_by
-        )
+        return harmony_controller(variant, declared_rps, knowledge.policy, knowledge.declared_off_by)
     kind, params = _KINDS[choice.policy], dict(choice.params)
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from agents.policy import GuardLimits, Policy, Slo, TargetRef, WorkloadSpec
-from infra.lab.replay.loop import StateOverride, declared_capacity, declared_lead_time
+from infra.lab.replay.loop import StateOverride, constant_price, declared_capacity, declared_lead_time
 from infra.lab.replay.setting import Setting
 from infra.lab.replay.simulation import WORKLOAD, Controller, HarmonyController, NewController
 from infra.simulator.arrivals import Arrivals
@@ -103,15 +103,7 @@ def acting_early(guards: GuardLimits) -> GuardLimits:
     )
 
 
-_SHIPPED_GUARDS: Final = acting_early(GuardLimits())
-# Fast ones: a plan prices what fewer replicas would miss from now on, so little slows removal down further. Slow
-# ones: as calm as many an operator sets an HPA.
-REPLAY_GUARDS: Final = {
-    "fast": replace(_SHIPPED_GUARDS, stabilization_down_s=60.0, down_ratio=1.0),
-    "shipped": _SHIPPED_GUARDS,
-    "slow": replace(_SHIPPED_GUARDS, up_period_s=60.0, stabilization_down_s=300.0, down_ratio=0.1, down_period_s=120.0),
-}
-REPLAY_POLICY: Final = Policy(guards=REPLAY_GUARDS["fast"])
+REPLAY_POLICY: Final = Policy(guards=acting_early(GuardLimits()))
 
 HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony": Variant(),
@@ -122,6 +114,7 @@ HARMONY_VARIANTS: dict[str, Variant] = {
     "harmony-perfect": Variant(forecaster=lambda s: Perfect(s.load.arrivals, s.start_ts_ms)),
     "harmony-fixed-capacity": Variant(state_override=declared_capacity),
     "harmony-fixed-lead": Variant(state_override=declared_lead_time),
+    "harmony-constant-price": Variant(state_override=constant_price),
     "harmony-no-recurrence": Variant(policy={"recurring_surges": False}),
     "harmony-no-jumps": Variant(policy={"jumps": False}),
 }
@@ -147,19 +140,15 @@ def policy_of(
 
 
 def harmony_controller(
-    variant: Variant,
-    capacity_rps: float,
-    changes: Mapping[str, float],
-    base: Policy = REPLAY_POLICY,
-    off_by: float | None = None,
+    variant: Variant, capacity_rps: float, base: Policy = REPLAY_POLICY, off_by: float | None = None
 ) -> NewController:
-    """How to bind a variant to a cluster; `changes` are fields of the policy `base` that tuning chose.
+    """How to bind a variant to a cluster.
 
     A run's seed is that of the planner's draws, too: on a trace nothing else would differ between runs.
     """
 
     def new(setting: Setting, cluster: Cluster, seed: int) -> Controller:
-        policy = policy_of(setting, capacity_rps, base, off_by, **({"seed": seed} | variant.policy | dict(changes)))
+        policy = policy_of(setting, capacity_rps, base, off_by, **({"seed": seed} | variant.policy))
         return HarmonyController(setting, cluster, policy, variant.forecaster(setting), seed, variant.state_override)
 
     return new

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from infra.lab.replay.policies.catalogue import TRIALS, PolicyChoice, candidates, controller_of
-from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, harmony_controller
+from infra.lab.replay.policies.harmony import Variant, harmony_controller
 from infra.lab.replay.results import paired_interval, write_logs
 from infra.lab.replay.run import Trial, best_of
 from infra.lab.replay.simulation import simulate
@@ -59,7 +59,7 @@ def test_a_load_test_finds_what_the_engine_carries() -> None:
 
 def test_harmony_is_the_same_twice_and_follows_the_load() -> None:
     s = setting(step_s=5.0, initial_replicas=2)
-    make = harmony_controller(HARMONY_VARIANTS["harmony"], 1.5, {"epsilon": 0.05, "paths_screen": 64})
+    make = harmony_controller(Variant(policy={"epsilon": 0.05, "paths_screen": 64}), 1.5)
     first, again = simulate(s, make, 0), simulate(s, make, 0)
     counts = [(r.command_s, r.ready_s, r.drain_s) for r in first.replicas]
     assert str(counts) == str([(r.command_s, r.ready_s, r.drain_s) for r in again.replicas])

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.lab.replay.loop import FixedCapacity, FixedLeadTime
+from agents.workload.state import new_state
+from infra.lab.replay.loop import FixedCapacity, FixedLeadTime, constant_price
 from infra.lab.replay.policies.harmony import HARMONY_VARIANTS, policy_of
-from infra.lab.replay.simulation import HarmonyController
+from infra.lab.replay.simulation import WORKLOAD, HarmonyController
 from infra.simulator.cluster import Cluster
+from model.calibration.budget import ErrorBudget
 from model.capacity.draws import CapacityTable, LeadTable
 from model.capacity.posterior import SPACING, CapacityPosterior
 from tests.infra.lab.replay.replay_setting import setting
@@ -31,6 +33,15 @@ def test_a_fixed_capacity_is_the_declared_one_whatever_is_beside_it(declared: fl
 def test_a_fixed_lead_time_is_the_declared_one(declared_s: float) -> None:
     (row,) = LeadTable.of([FixedLeadTime(declared_s)]).quantiles(LEVELS)
     assert row == pytest.approx([declared_s] * 3, rel=1e-3)
+
+
+def test_a_constant_price_forgets_what_was_missed() -> None:
+    state = new_state(WORKLOAD, policy_of(setting(), 1.1), 0)
+    for slot in range(1, 41):
+        state.budget.observe(slot * 15_000, 50.0, 0.2, 0.99, 0.5)
+    first = ErrorBudget().miss_price(0.99)
+    assert state.budget.miss_price(0.99) > 2.0 * first
+    assert constant_price(state).budget.miss_price(0.99) == first
 
 
 @pytest.mark.parametrize(

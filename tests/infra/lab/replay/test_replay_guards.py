@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +15,11 @@ from agents.policy import GuardLimits, Policy
 from infra.cli.app import app
 from infra.console.errors import HarmonyError
 from infra.lab.replay import job
-from infra.lab.replay.policies.harmony import REPLAY_GUARDS, REPLAY_POLICY, acting_early, policy_of
+from infra.lab.replay.policies.catalogue import OperatorKnowledge
+from infra.lab.replay.policies.harmony import REPLAY_POLICY, acting_early, policy_of
 from infra.lab.replay.policies.reactive import Behaviour
 from infra.lab.replay.prepare import Cell
+from infra.lab.replay.run import tune
 from tests.infra.lab.replay.replay_setting import setting
 
 
@@ -34,20 +37,16 @@ def test_acting_early_relaxes_warm_up_and_coverage_and_nothing_else(steps: int, 
     assert acting_early(early) == early
 
 
-def test_shipped_guards_are_those_of_a_worker_and_fast_ones_move_as_an_hpa_may() -> None:
-    shipped, fast, slow = (REPLAY_GUARDS[name] for name in ("shipped", "fast", "slow"))
-    assert differing(shipped, GuardLimits()) == {"warm_up_steps", "min_coverage_ratio"}
-    assert differing(fast, shipped) == {"stabilization_down_s", "down_ratio"}
-    assert fast.up_period_s == shipped.up_period_s == Behaviour().up_period_s
-    assert fast.stabilization_down_s < shipped.stabilization_down_s < slow.stabilization_down_s
-    assert slow.down_ratio / slow.down_period_s < shipped.down_ratio / shipped.down_period_s < fast.down_ratio
+def test_guards_are_those_of_a_worker_that_may_act_early() -> None:
+    assert differing(REPLAY_POLICY.guards, GuardLimits()) == {"warm_up_steps", "min_coverage_ratio"}
+    assert REPLAY_POLICY.guards.up_period_s == Behaviour().up_period_s
 
 
 def test_a_cell_is_decided_by_the_policy_it_is_given() -> None:
     policy = policy_of(setting(), 1.5, Policy(fleet="mine", epsilon=0.02, commit_s=30.0), seed=7)
     assert (policy.fleet, policy.epsilon, policy.commit_s, policy.seed) == ("replay", 0.02, 30.0, 7)
     assert [w.capacity_rps for w in policy.workloads] == [1.5]
-    assert policy_of(setting(), 1.5).guards == REPLAY_GUARDS["fast"]
+    assert policy_of(setting(), 1.5).guards == REPLAY_POLICY.guards
 
 
 class _Asked(Exception):
@@ -58,11 +57,10 @@ class _Asked(Exception):
     ("arguments", "policy"),
     [
         ((), REPLAY_POLICY),
-        (("--guards", "shipped"), Policy(guards=REPLAY_GUARDS["shipped"])),
-        (("--guards", "fast", "--epsilon", "0.05"), Policy(epsilon=0.05, guards=REPLAY_GUARDS["fast"])),
+        (("--epsilon", "0.05"), replace(REPLAY_POLICY, epsilon=0.05)),
     ],
 )
-def test_the_command_replays_with_the_guards_that_are_asked_for(
+def test_the_command_replays_with_the_policy_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], policy: Policy
 ) -> None:
     found = []
@@ -118,8 +116,33 @@ def test_an_option_of_the_other_kind_of_load_is_not_ignored(load: str, words: tu
     assert says in result.exception.message
 
 
-def test_unknown_guards_are_named() -> None:
-    result = CliRunner().invoke(app, ["replay", "--rate", "ramp", "--guards", "none"])
-    assert isinstance(result.exception, HarmonyError)
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("hpa.target",), "'hpa.target' is no setting: write POLICY.NAME=VALUE, such as hpa.target=40."),
+        (("hpa=40",), "'hpa=40' is no setting"),
+        (("hpa.target=-1",), "'hpa.target=-1' is no setting"),
+        (("kpa.target=1",), "'kpa' is no rival in this replay: it has hpa."),
+        (("harmony.epsilon=0.1",), "'harmony' is no rival in this replay: it has hpa."),
+        (("hpa.aim=4",), "hpa has no setting 'aim': its settings are target, down_window_s, min_replicas."),
+        (("hpa.target=4",), "hpa needs hpa.down_window_s too: its settings are target, down_window_s, min_replicas."),
+    ],
+)
+def test_a_setting_that_a_rival_cannot_run_with_is_refused_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(job, "run_cell", lambda *_, **__: pytest.fail("it began"))
+    Path("load.csv").write_text("start_s,rate_rps\n0,1\n600,0\n")
+    asked = [part for word in words for part in ("--set", word)]
+    result = CliRunner().invoke(app, ["replay", "--rate", "load.csv", "--policies", "harmony,hpa", *asked])
+    assert isinstance(result.exception, HarmonyError), result.output
     assert result.exception.exit_code == 2
-    assert "--guards: 'none' is none of fast, shipped, slow." in result.exception.message
+    assert says in result.exception.message
+
+
+def test_a_rival_runs_with_the_settings_that_it_is_given_and_is_not_tuned() -> None:
+    known = OperatorKnowledge(1.5, 6.0, np.zeros(0), given={"hpa": {"target": 4.5, "down_window_s": 60.0}})
+    choice, trials = tune("hpa", setting(), setting(), known, 0)
+    assert (dict(choice.params), trials) == ({"target": 4.5, "down_window_s": 60.0}, [])
+    assert len(tune("kpa", setting(), setting(), known, 0, tuned=False)[0].params) > 1

@@ -96,7 +96,8 @@ def test_of_the_silent_nothing_is_read_and_of_the_others_all() -> None:
 
 
 def controlled(cell: Setting) -> HarmonyController:
-    make = harmony_controller(HARMONY_VARIANTS["harmony-baselines"], 1.5, {"paths_screen": 64})
+    variant = replace(HARMONY_VARIANTS["harmony-baselines"], policy={"paths_screen": 64})
+    make = harmony_controller(variant, 1.5)
     cluster = Cluster(cell.profile, cell.initial_replicas, cell.lead_time(0), cell.objective)
     cluster.feed(cell.load.arrivals)
     controller = make(cell, cluster, 0)
