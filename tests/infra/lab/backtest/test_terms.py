@@ -82,7 +82,7 @@ def test_harmony_lives_by_these_terms(monkeypatch: pytest.MonkeyPatch, tmp_path:
     terms = asked(monkeypatch, tmp_path, settings=SETTINGS)
     found = []
 
-    def meet(_: object, __: float, ___: object, base: Policy) -> NewController:
+    def meet(_: object, __: float, base: Policy) -> NewController:
         found.append(base)
         raise _Asked
 
