@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
@@ -16,7 +16,7 @@ from infra.actuate.overrides import OverridesOption
 from infra.console.errors import HarmonyError
 from infra.console.options import BrokersOption, ConfigOption, JsonOption, print_json, replica_count, say
 from infra.console.text import printable
-from infra.operate.options import Brokers, Config, Json, Place, plain_errors
+from infra.operate.options import Brokers, Config, Json, Override, Place, plain_errors
 
 Workload = Annotated[str, typer.Argument(help="Workload id, as in the telemetry.")]
 MaybeWorkload = Annotated[str | None, typer.Argument(help="Workload id; none = the whole fleet.")]
@@ -95,7 +95,7 @@ def pin(
     config: Config = None,
 ) -> None:
     """Hold a workload at a replica count, whatever the guards say, bounds and pause included."""
-    _override("pin", workload, reason, here, words, brokers, config, replicas=replicas, duration=for_)
+    _override(Override("pin", workload, reason, replicas, for_), here, words, brokers, config)
 
 
 def unpin(
@@ -107,7 +107,7 @@ def unpin(
     config: Config = None,
 ) -> None:
     """Let the guards decide again."""
-    _override("unpin", workload, reason, here, words, brokers, config)
+    _override(Override("unpin", workload, reason), here, words, brokers, config)
 
 
 def mode(
@@ -135,7 +135,7 @@ def pause(
     config: Config = None,
 ) -> None:
     """The kill switch: publish no commands, for one workload or for all. Pins still count."""
-    _override("pause", workload, reason, here, words, brokers, config)
+    _override(Override("pause", workload, reason), here, words, brokers, config)
 
 
 def resume(
@@ -147,26 +147,17 @@ def resume(
     config: Config = None,
 ) -> None:
     """Undo pause."""
-    _override("resume", workload, reason, here, words, brokers, config)
+    _override(Override("resume", workload, reason), here, words, brokers, config)
 
 
-def _override(
-    action: str,
-    workload: str | None,
-    reason: str,
-    here: bool,
-    words: Path | None,
-    brokers: str | None,
-    config: Path | None,
-    **pin: Any,
-) -> None:
+def _override(asked: Override, here: bool, words: Path | None, brokers: str | None, config: Path | None) -> None:
     with plain_errors():
         from infra.operate.commands import override, override_here
 
         if here or words:
-            override_here(action, workload, reason, words, config, **pin)
+            override_here(asked, words, config)
         else:
-            override(action, workload, reason, brokers, config, **pin)
+            override(asked, brokers, config)
 
 
 def dlq_list(

@@ -29,7 +29,7 @@ from infra.explain.views import (
 )
 from infra.kafka.operator import parse_duration_ms, publish, word
 from infra.kafka.tail import TailRecord, TopicTail
-from infra.operate.options import Place, emit
+from infra.operate.options import Override, Place, emit
 from streams.records.schema import DEAD_LETTER_CODES
 
 _WATCH_S = 2.0
@@ -226,48 +226,32 @@ _DONE = {
 }
 
 
-def override(
-    action: str,
-    workload: str | None,
-    reason: str,
-    brokers: str | None,
-    config: Path | None,
-    *,
-    replicas: int = 0,
-    duration: str = "",
-) -> None:
-    """Order pin, unpin, pause or resume through Kafka; `replicas` and `duration` (such as 2h) are of a pin.
+def override(asked: Override, brokers: str | None, config: Path | None) -> None:
+    """Order it through Kafka.
 
     Raises:
         HarmonyError: no duration, or it cannot be published.
     """
-    if action != "pin":
-        order(Place(brokers, config), action, workload, reason, _DONE[action])
+    if asked.action != "pin":
+        order(Place(brokers, config), asked.action, asked.workload, asked.reason, _DONE[asked.action])
         return
-    duration_ms, place = parse_duration_ms(duration), Place(brokers, config)
-    done = f"pinned at {replicas} for {duration}{beyond_bounds(replicas, place.bounds.get(workload or ''))}"
-    order(place, "pin", workload, reason, done, duration_ms, replicas=replicas)
+    duration_ms, place = parse_duration_ms(asked.duration), Place(brokers, config)
+    beyond = beyond_bounds(asked.replicas, place.bounds.get(asked.workload or ""))
+    done = f"pinned at {asked.replicas} for {asked.duration}{beyond}"
+    order(place, "pin", asked.workload, asked.reason, done, duration_ms, replicas=asked.replicas)
 
 
-def override_here(
-    action: str,
-    workload: str | None,
-    reason: str,
-    file: Path | None,
-    config: Path | None,
-    *,
-    replicas: int = 0,
-    duration: str = "",
-) -> None:
-    """As `override`, by the actuators of this host alone, and without Kafka.
+def override_here(asked: Override, file: Path | None, config: Path | None) -> None:
+    """The same by the actuators of this host alone, and without Kafka.
 
     Raises:
         HarmonyError: it is about one workload where only all can be meant, or cannot be stored.
     """
     from infra.actuate import overrides
 
+    action, workload, reason = asked[:3]
     if action == "pin" and workload is not None:
-        _pin_here(workload, replicas, duration, reason, file, config)
+        _pin_here(workload, asked, file, config)
     elif action == "unpin" and workload is not None:
         overrides.unpin(workload, file, config)
     elif workload is not None:
@@ -281,14 +265,14 @@ def override_here(
         overrides.resume(file, config)
 
 
-def _pin_here(workload: str, replicas: int, duration: str, reason: str, file: Path | None, config: Path | None) -> None:
+def _pin_here(workload: str, asked: Override, file: Path | None, config: Path | None) -> None:
     from infra.actuate import overrides
     from infra.settings.load import load_settings
 
-    overrides.pin(workload, replicas, duration, reason, file, config)
+    overrides.pin(workload, asked.replicas, asked.duration, asked.reason, file, config)
     bounds = {spec.id: (spec.min_replicas, spec.max_replicas) for spec in load_settings(config).policy.workloads}
-    beyond = beyond_bounds(replicas, bounds.get(workload))
-    held = f"the actuators of this host hold {replicas} replicas for {duration}"
+    beyond = beyond_bounds(asked.replicas, bounds.get(workload))
+    held = f"the actuators of this host hold {asked.replicas} replicas for {asked.duration}"
     typer.echo(f"{printable(workload)}: {held}{beyond}", err=True)
     problem = stranger(workload, bounds, {}) if bounds else None
     if problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +21,23 @@ Brokers = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="harmony.yaml to use.", dir_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+class Override(NamedTuple):
+    """A word of an operator that overrides decisions.
+
+    Attributes:
+        action: pin, unpin, pause or resume.
+        workload: None: all of them; of pause and resume only.
+        replicas: of a pin.
+        duration: of a pin, such as 2h.
+    """
+
+    action: str
+    workload: str | None
+    reason: str
+    replicas: int = 0
+    duration: str = ""
 
 
 class Place:
