@@ -82,7 +82,7 @@ def tune(
         return given, []
     offered = candidates(policy, training, knowledge)
     if policy == STATIC_PEAK:
-        return _bisect(offered, lambda choice: _run_trial(choice, scored, knowledge, seed), scored.share, offered[-1])
+        return _bisect(offered, lambda choice: _run_trial(choice, scored, knowledge, seed), scored.share)
     if policy in HARMONY_VARIANTS or not tuned:
         return offered[len(offered) // 2], []
     knowledge = knowledge.for_training()
@@ -119,7 +119,7 @@ def search(
     floors = [
         choice for choice in with_floors(cheapest, setting, knowledge) if choice not in [t.choice for t in trials]
     ]
-    trials += _bisect(floors, trial_of, share, cheapest)[1] if floors else []
+    trials += _bisect(floors, trial_of, share)[1] if floors else []
     return best_of(trials, share), trials
 
 
@@ -139,7 +139,7 @@ def scored_trials(
     run_one = trial_of or (lambda choice: scored_trial(choice, settings, knowledge))
     offered = candidates(policy, settings[0], knowledge)
     if policy == STATIC_PEAK:
-        return _bisect(offered, run_one, share, offered[-1])[1]
+        return _bisect(offered, run_one, share)[1]
     _, trials = search(offered, run_one, settings[0], knowledge, share)
     enough = sorted((trial for trial in trials if trial.attainment >= share), key=lambda trial: trial.gpu_hours)
     for trial in enough[:_REFINED]:
@@ -178,12 +178,10 @@ def _run_trial(choice: PolicyChoice, setting: Setting, knowledge: OperatorKnowle
     return Trial(choice, run.attainment, run.gpu_hours, (run.gpu_hours,))
 
 
-def _bisect(
-    offered: Sequence[PolicyChoice], trial_of: RunTrial, share: float, default: PolicyChoice
-) -> tuple[PolicyChoice, list[Trial]]:
+def _bisect(offered: Sequence[PolicyChoice], trial_of: RunTrial, share: float) -> tuple[PolicyChoice, list[Trial]]:
     """The first of the candidates, in the order given, that keeps the objective; the best tried where none does.
 
-    The default where all candidates missed alike.
+    The last where all candidates missed alike.
     """
     trials: list[Trial] = []
     low, high = 0, len(offered) - 1
@@ -194,7 +192,7 @@ def _bisect(
     if low == len(offered) - 1:
         trials.append(trial_of(offered[low]))
         if len({t.attainment for t in trials}) == 1 and trials[0].attainment < share:
-            return default, trials  # what was missed, no candidate could help: the trials say nothing
+            return offered[-1], trials  # what was missed, no candidate could help: the trials say nothing
         return best_of(trials, share), trials
     return offered[low], trials
 
