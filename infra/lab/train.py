@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -16,15 +16,8 @@ from infra.console.options import JsonOption, finite, print_json, say, writable_
 
 if TYPE_CHECKING:
     from model.network.network import Network
-    from model.training.examples import History
+    from model.training.examples import History, SyntheticShares
     from model.training.loop import Progress, Trainer
-
-
-class _Shares(NamedTuple):
-    """Shares of the synthetic batches that are request loads, and patterns."""
-
-    loads: float
-    patterns: float
 
 
 _GO_ON_RATE = 6e-4  # of what was trained before: at the first rate it would begin anew
@@ -79,9 +72,11 @@ def train(
     torch.set_num_threads(threads)
     from model.network.checkpoint import CheckpointError
     from model.training.adapt import TooShortError
+    from model.training.examples import SyntheticShares
 
+    shares = SyntheticShares(loads, patterns)
     try:
-        report = _train(out, data, base, level or [], steps, minutes, _Shares(loads, patterns), head, seed, workers)
+        report = _train(out, data, base, level or [], steps, minutes, shares, head, seed, workers)
     except (CheckpointError, TooShortError) as error:
         raise HarmonyError(f"{error}.", 2) from None
     except OSError as error:
@@ -103,7 +98,7 @@ def _train(
     levels: list[str],
     steps: int | None,
     minutes: float | None,
-    shares: _Shares,
+    shares: SyntheticShares,
     head: bool,
     seed: int,
     workers: int,
@@ -163,7 +158,7 @@ def _begun(run_folder: Path) -> int:
 
 
 def _synthetic(
-    base: str | None, steps: int | None, shares: _Shares, head: bool, seed: int, workers: int, begin: int
+    base: str | None, steps: int | None, shares: SyntheticShares, head: bool, seed: int, workers: int, begin: int
 ) -> Trainer:
     import torch
 
@@ -178,8 +173,8 @@ def _synthetic(
     if base:
         options = replace(options, learning_rate=_GO_ON_RATE, part="head" if head else "all")
     tokens = TOKENS // 3 if head else TOKENS  # of a few weights more and smaller updates teach sooner
-    examples = synthetic_stream(network.spec, begin, seed, workers, *shares, tokens=tokens)
-    return Trainer(network.train(), examples, synthetic_validation(network.spec, 12, *shares), options)
+    examples = synthetic_stream(network.spec, begin, seed, workers, shares, tokens)
+    return Trainer(network.train(), examples, synthetic_validation(network.spec, shares=shares), options)
 
 
 def _adaptation(data: Path, base: str | None, levels: list[str], steps: int | None, seed: int, begin: int) -> Trainer:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -240,11 +240,21 @@ T = TypeVar("T")
 _VALIDATION = 1_000_000_000  # seeds from here on are never trained on
 
 
+class SyntheticShares(NamedTuple):
+    """Shares of the synthetic batches that are request loads, and families of patterns."""
+
+    loads: float = 0.0
+    patterns: float = 0.0
+
+
+NO_SHARES: Final = SyntheticShares()
+
+
 def synthetic_batch(
-    seed: int, spec: NetworkSpec, loads: float = 0.0, patterns: float = 0.0, tokens: int = TOKENS
+    seed: int, spec: NetworkSpec, shares: SyntheticShares = NO_SHARES, tokens: int = TOKENS
 ) -> FeatureBatch:
     """The synthetic batch of a seed, with its features."""
-    return prepare(draw_example(seed, tokens, loads, patterns), spec)
+    return prepare(draw_example(seed, tokens, *shares), spec)
 
 
 def synthetic_stream(
@@ -252,26 +262,22 @@ def synthetic_stream(
     start: int,
     seed: int,
     workers: int,
-    loads: float = 0.0,
-    patterns: float = 0.0,
+    shares: SyntheticShares = NO_SHARES,
     tokens: int = TOKENS,
 ) -> Iterator[FeatureBatch]:
     """Synthetic batches from number `start` on, in an order that does not depend on the number of workers.
 
     Args:
         workers: processes that compute ahead; 0 computes in this process.
-        loads, patterns: shares of batches of request loads, and of the families of patterns.
         tokens: about so many in each batch.
     """
-    make = partial(synthetic_batch, spec=spec, loads=loads, patterns=patterns, tokens=tokens)
+    make = partial(synthetic_batch, spec=spec, shares=shares, tokens=tokens)
     return ordered(make, seed * 10_000_000 + start, workers)
 
 
-def synthetic_validation(
-    spec: NetworkSpec, count: int = 12, loads: float = 0.0, patterns: float = 0.0
-) -> list[FeatureBatch]:
+def synthetic_validation(spec: NetworkSpec, count: int = 12, shares: SyntheticShares = NO_SHARES) -> list[FeatureBatch]:
     """The validation batches of synthetic training."""
-    return [synthetic_batch(_VALIDATION + k, spec, loads, patterns) for k in range(count)]
+    return [synthetic_batch(_VALIDATION + k, spec, shares) for k in range(count)]
 
 
 def ordered(make: Callable[[int], T], start: int, workers: int) -> Iterator[T]:
