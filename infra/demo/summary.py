@@ -296,9 +296,10 @@ def _verdict(summary: RunSummary, objective: float) -> str:
 
 def _policy_rows(summary: RunSummary, objective: float) -> str:
     own = PolicyResult(summary.attainment, summary.gpu_hours, summary.cost)
-    rows = []
+    rows, any_misses = [], False
     for name, result in {"harmony": own, **summary.shadows}.items():
         misses = result.attainment is not None and result.attainment < objective
+        any_misses = any_misses or misses
         share = "" if not own.gpu_hours or result.gpu_hours is None else f"{result.gpu_hours / own.gpu_hours:.2f}"
         cells = (
             escape(_NAMES.get(name, name)),
@@ -311,7 +312,7 @@ def _policy_rows(summary: RunSummary, objective: float) -> str:
         rows.append(f"<tr{' class=own' if name == 'harmony' else ''}>{row}</tr>")
     heads = "".join(f"<th scope=col>{h}</th>" for h in ("policy", "within SLO", "GPU-hours", "× HARMONY", "money"))
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    note = f"<p class=sub>!: below the objective of {_percent(objective)}</p>" if "</b>" in table else ""
+    note = f"<p class=sub>!: below the objective of {_percent(objective)}</p>" if any_misses else ""
     return f"<div class=scroll tabindex=0>{table}</div>{note}"
 
 
