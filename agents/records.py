@@ -126,6 +126,14 @@ class WorkView(msgspec.Struct, frozen=True, gc=False):
             unit="1",
         ),
     ] = None
+    contradiction: Annotated[
+        str | None,
+        _field(
+            "How counters contradict each other in most slots of the last ten minutes: `tokens_without_requests`, "
+            "`requests_without_tokens` or `more_work_than_time`. Such slots teach nothing, and what is known of the "
+            "capacity fades; null: they do not."
+        ),
+    ] = None
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):

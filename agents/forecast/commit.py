@@ -12,8 +12,16 @@ import msgspec
 from agents.policy import UNIT_OF, Policy, Unit, WorkloadSpec, check_fleet
 from agents.workload.signals import SilentSources
 from agents.workload.slo_classes import NO_CLASSES, Classes, ClassesSnapshot
-from agents.workload.state import GpuTypeState, LearnedState, new_capacity, new_law, spec_of, store_gpu_type
-from agents.workload.units import declared_capacity
+from agents.workload.state import (
+    GpuTypeState,
+    LearnedState,
+    new_capacity,
+    new_law,
+    prior_capacity,
+    scaled_capacity,
+    spec_of,
+    store_gpu_type,
+)
 from model.bursts.jumps import Jumps
 from model.bursts.recurring import RecurringSurges
 from model.calibration.budget import ErrorBudget
@@ -39,7 +47,16 @@ _RESTORABLE: Final[dict[str, Any]] = {
     "starts": ReplicaStarts,
 }
 # Plain fields of the state, which are stored as they are.
-_COPIED: Final = ("since_slot", "last_proposed", "last_ready", "idle_since_ms", "power_w", "gpu_type", "elsewhere")
+_COPIED: Final = (
+    "since_slot",
+    "last_proposed",
+    "last_ready",
+    "idle_since_ms",
+    "power_w",
+    "gpu_type",
+    "scaled_rps",
+    "elsewhere",
+)
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +81,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     silent: list[list[int | None]] = []
     starts: list[list[float]] = []
     gpu_type: str = ""
+    scaled_rps: float | None = None
     elsewhere: tuple[GpuTypeState, ...] = ()
     uncached_share: float | None = None
 
@@ -154,8 +172,9 @@ def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy
     snapshot = _switch_gpu_type(snapshot, spec)
     loads, unit = snapshot.event_loads, UNIT_OF[spec.role]
     if snapshot.unit == unit:
+        declared_rps, off_by = prior_capacity(spec, snapshot.scaled_rps)
         capacity = CapacityPosterior.restore(
-            snapshot.capacity, declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective
+            snapshot.capacity, declared_rps, off_by=off_by, objective=spec.slo.objective
         )
     else:  # another role was declared: numbers in the old unit do not apply
         capacity, loads = new_capacity(spec), {}
@@ -166,7 +185,7 @@ def _restore_under_policy(workload: str, snapshot: StateSnapshot, policy: Policy
         lead=LeadTimePosterior.restore(snapshot.lead, spec.lead_time_s),
         event_loads=loads,
         classes=Classes.restore(snapshot.classes, spec) if spec.slo.classes else NO_CLASSES,
-        law=new_law(spec, snapshot.law),
+        law=new_law(spec, snapshot.law, snapshot.scaled_rps),
         unit=unit,
         uncached_share=snapshot.uncached_share if snapshot.unit == unit else None,
         **{name: kind.restore(getattr(snapshot, name)) for name, kind in _RESTORABLE.items()},
@@ -184,7 +203,8 @@ def _switch_gpu_type(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapsh
     unknown = CapacityPosterior().snapshot()
     lead = LeadTimePosterior(spec.lead_time_s).snapshot()
     share = snapshot.uncached_share
-    new = GpuTypeState(now, unknown, lead, snapshot.unit, uncached_share=share)
+    scaled_rps = _scaled_rps(snapshot, spec) if spec.role == "both" else None
+    new = GpuTypeState(now, unknown, lead, snapshot.unit, uncached_share=share, scaled_rps=scaled_rps)
     restored, classes = next((gpu for gpu in snapshot.elsewhere if gpu.gpu_type == now), new), snapshot.classes
     others = [gpu for gpu in snapshot.elsewhere if gpu is not restored]
     if classes is not None:
@@ -200,6 +220,7 @@ def _switch_gpu_type(snapshot: StateSnapshot, spec: WorkloadSpec) -> StateSnapsh
         law=restored.law,
         uncached_share=restored.uncached_share,
         power_w=restored.power_w,
+        scaled_rps=restored.scaled_rps,
         classes=classes,
         event_loads=snapshot.event_loads if _same_unit(restored, snapshot) else {},
     )
@@ -215,7 +236,15 @@ def _gpu_type_state(snapshot: StateSnapshot) -> GpuTypeState:
         snapshot.law,
         {} if snapshot.classes is None else snapshot.classes.capacity,
         uncached_share=snapshot.uncached_share,
+        scaled_rps=snapshot.scaled_rps,
     )
+
+
+def _scaled_rps(snapshot: StateSnapshot, spec: WorkloadSpec) -> float | None:
+    """What a replica would carry on the GPU type that is declared now, by what it carried on the former one."""
+    former = CapacityPosterior.restore(snapshot.capacity, snapshot.scaled_rps, objective=spec.slo.objective)
+    law = new_law(spec, snapshot.law, snapshot.scaled_rps)
+    return scaled_capacity(former, law, snapshot.gpu_type, spec.gpu_type)
 
 
 def _same_unit(gpu: GpuTypeState, snapshot: StateSnapshot) -> bool:

@@ -279,6 +279,7 @@ def _work_view(law: EngineLaw, heavier_ratio: float | None) -> WorkView | None:
         limit.binding,
         _four_digits(limit.utilization),
         None if heavier_ratio is None else _four_digits(heavier_ratio),
+        law.contradiction,
     )
 
 

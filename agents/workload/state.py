@@ -34,6 +34,7 @@ from model.capacity.law import EngineLaw, EngineSlot
 from model.capacity.lead_time import LeadTimePosterior
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 from model.capacity.replica_starts import ReplicaStarts
+from model.capacity.roofline import SCALED_OFF_BY, cost_ratios
 from streams.catalogue import UNCACHED_PROMPT_RATE
 from streams.records.facts import FleetFacts, OutcomeFact
 from streams.windows.table import Window
@@ -90,6 +91,7 @@ class GpuTypeState(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         capacity, lead, law: snapshots.
         classes: snapshots of the capacity of each SLO class.
+        scaled_rps: as of the learned state.
     """
 
     gpu_type: str
@@ -100,6 +102,7 @@ class GpuTypeState(msgspec.Struct, frozen=True, omit_defaults=True):
     law: list[float] = []
     classes: dict[str, dict[str, Any]] = {}
     uncached_share: float | None = None
+    scaled_rps: float | None = None
 
 
 def store_gpu_type(others: Sequence[GpuTypeState], left: GpuTypeState) -> tuple[GpuTypeState, ...]:
@@ -135,6 +138,8 @@ def measured_draw_w(before: float | None, window: Window, fleet: FleetFacts | No
     return draw_w if before is None else max(draw_w, before * math.exp2(-step_s / _POWER_HALF_LIFE_S))
 
 
+# Time constant by which evidence of a capacity fades while counters contradict each other.
+_FADE_S: Final = 1_800.0
 # Shared by all workloads, because nearly none declares events.
 _NO_LOADS: Final[Mapping[str, float]] = {}
 
@@ -152,6 +157,7 @@ class LearnedState:
         power_w: measured draw of one replica; None = not yet.
         last_ready: replicas that were ready in the newest slot; 0 = not known.
         gpu_type: on which capacity, lead time and draw were learned; empty = never declared.
+        scaled_rps: requests/s of a replica on it, by the former GPU type and data sheets; None = not known.
         elsewhere: numbers on other GPU types, the last one used at the end.
     """
 
@@ -177,6 +183,7 @@ class LearnedState:
     jumps: Jumps = field(default_factory=Jumps)
     silent: SilentSources = field(default_factory=SilentSources)
     gpu_type: str = ""
+    scaled_rps: float | None = None
     elsewhere: tuple[GpuTypeState, ...] = ()
 
     @property
@@ -272,11 +279,14 @@ class LearnedState:
             number("engine.kv_cache_usage_ratio"),
             number("engine.inter_token_s"),
         )
-        before = self.law.costs
+        before, settled = self.law.costs, self.law.settled
         changed = self.law.observe(slot)
+        if self.law.contradiction is not None:
+            self.capacity.fade(math.exp(-slot.step_s / _FADE_S))
         limit = self.law.limit()
         if limit is not None:
-            old = self.law.limit(costs=before) if changed else limit
+            # What was carried of an engine that changed stays a share of what it carries, as with another mix.
+            old = self.law.limit(costs=before) if changed and not settled else limit
             self.capacity.revalue(
                 limit.rate, math.log(limit.rate / old.rate) if old is not None else 0.0, self.law.tested_ratio
             )
@@ -311,15 +321,36 @@ def spec_of(workload: str, policy: Policy) -> tuple[WorkloadSpec, bool]:
     return (declared, True) if declared is not None else (WorkloadSpec(id=workload), False)
 
 
+def prior_capacity(spec: WorkloadSpec, scaled_rps: float | None = None) -> tuple[float | None, float | None]:
+    """Requests/s or tokens/s of one replica before anything is learned, and the factor that this may be off by.
+
+    A figure that is declared holds; without one, that of the former GPU type scaled by data sheets.
+    """
+    declared = declared_capacity(spec)
+    if declared is None and scaled_rps is not None:
+        return scaled_rps, SCALED_OFF_BY
+    return declared, spec.capacity_off_by
+
+
 def new_capacity(spec: WorkloadSpec) -> CapacityPosterior:
     """The prior of the capacity of one replica."""
-    return CapacityPosterior(declared_capacity(spec), off_by=spec.capacity_off_by, objective=spec.slo.objective)
+    declared, off_by = prior_capacity(spec)
+    return CapacityPosterior(declared, off_by=off_by, objective=spec.slo.objective)
 
 
-def new_law(spec: WorkloadSpec, stored: Sequence[float] = ()) -> EngineLaw:
+def new_law(spec: WorkloadSpec, stored: Sequence[float] = (), scaled_rps: float | None = None) -> EngineLaw:
     """The costs of an iteration: the prior, or what a snapshot was taken of."""
-    off_by = LOAD_TEST_OFF_BY if spec.capacity_off_by is None else spec.capacity_off_by
-    return EngineLaw.restore(stored, spec.slo.tpot_s, spec.capacity_rps, math.log(off_by))
+    declared, off_by = prior_capacity(spec, scaled_rps) if spec.role == "both" else (spec.capacity_rps, None)
+    return EngineLaw.restore(stored, spec.slo.tpot_s, declared, math.log(off_by or LOAD_TEST_OFF_BY))
+
+
+def scaled_capacity(capacity: CapacityPosterior, law: EngineLaw, before: str, now: str) -> float | None:
+    """What a replica would carry on another GPU type, requests/s, by data sheets; None where too little is known."""
+    ratios, limit = cost_ratios(before, now), law.limit()
+    if ratios is None or limit is None or not capacity.known:
+        return None
+    there = law.limit(costs=law.costs * ratios)
+    return None if there is None else float(capacity.quantiles((0.5,))[0]) * there.rate / limit.rate
 
 
 def new_state(workload: str, policy: Policy, slot: int) -> LearnedState:

@@ -65,6 +65,8 @@ def work_lines(decision: Decision) -> list[str]:
     lines = [f"a request: {tokens}, {work.work_s:.3g} s of a replica; {limit}"]
     if work.heavier_ratio is not None and work.heavier_ratio > _HEAVIER_TOLD:
         lines.append(f"requests may become {work.heavier_ratio:.3g} times as heavy in that time (p95)")
+    if work.contradiction is not None:
+        lines.append(f"counters contradict each other ({work.contradiction}); nothing is learned of the engines")
     return lines
 
 

@@ -102,11 +102,6 @@ class LoadEvidence:
         enough = np.cumsum(self._cells[1, ::-1], dtype=np.float64)[::-1] >= least
         return int(self._cells[0, np.flatnonzero(enough)[-1]]) if enough.any() else None
 
-    def lowest_missed(self, least: float) -> int | None:
-        """Lowest index at or below which this many requests missed."""
-        enough = np.cumsum(self._cells[2], dtype=np.float64) >= least
-        return int(self._cells[0, np.flatnonzero(enough)[0]]) if enough.any() else None
-
     def mean(self) -> float | None:
         """Mean index of the requests; None where none is held."""
         each = self.cells[1:].sum(axis=0, dtype=np.float64).tolist()

@@ -194,10 +194,6 @@ _MIN_EVIDENCE: Final = 40.0 * CLUMP
 # Share of the largest surprise below which a slot is not surprising.
 _MIN_SURPRISE: Final = 0.2
 _HALF_LIFE_MS: Final = 86_400_000
-# Misses of a slot with far too many misses, half of what one slot counts for.
-_OVERLOAD_MISSES: Final = 1.0
-# Most good requests at a load, a quarter of an hour of 15 s slots.
-_MAX_GOOD_EVIDENCE: Final = 60.0 * CLUMP
 # Share of the believed capacity below which the throughput of a saturated fleet contradicts it.
 _CONTRADICTION_RATIO: Final = 0.9
 # Share of the believed capacity below which a fleet does not serve at all.
@@ -271,17 +267,10 @@ class CapacityPosterior(CapacityBelief):
         """Requests' worth of evidence held, after forgetting."""
         return self._evidence.total
 
-    @property
-    def clear_rps(self) -> float:
-        """Load per replica below which next to nothing is remembered to have missed; infinite where nothing did."""
-        missed = self._evidence.lowest_missed(_OVERLOAD_MISSES)
-        return math.inf if missed is None else self._unit_rps * math.exp((missed + LOWEST) * SPACING)
-
-    @property
-    def carried_rps(self) -> float:
-        """Load per replica that has been carried for a quarter of an hour, as remembered; 0 where none has."""
-        carried = self._evidence.highest_good(_MAX_GOOD_EVIDENCE)
-        return 0.0 if carried is None else self._unit_rps * math.exp((carried + LOWEST) * SPACING)
+    def fade(self, keep: float) -> None:
+        """Leave this share of the evidence, as where counters cannot be believed; enough stays to be known."""
+        self._evidence.fade(max(keep, min(1.0, _MIN_EVIDENCE / max(self.evidence, 1.0))))
+        self._evidence_changed()
 
     def observe(self, slot: SlotEvidence) -> Verdict:
         """Fold one closed slot; slots come in order, and one not newer than the last is ignored.

@@ -115,3 +115,47 @@ def iteration_costs(model: ModelSize, accelerator: Accelerator, num_accelerators
         kv_token_s=model.kv_bytes_per_token / bytes_per_s,
         kv_capacity_tokens=tokens,
     )
+
+
+# Data sheets of the accelerators that engines run on: dense 16-bit FLOPS, memory bandwidth, memory.
+
+
+def _sheet(tflops: float, gbytes_per_s: float, gbytes: float) -> Accelerator:
+    return Accelerator(tflops * 1e12, gbytes_per_s * 1e9, gbytes * 1e9)
+
+
+# As the makers state them: without sparsity, accumulating in 32 bits.
+ACCELERATORS: Final[dict[str, Accelerator]] = {
+    "t4": _sheet(65, 320, 16),
+    "v100-32gb": _sheet(125, 900, 32),
+    "a10": _sheet(125, 600, 24),
+    "l4": _sheet(121, 300, 24),
+    "l40s": _sheet(362, 864, 48),
+    "a100-40gb": _sheet(312, 1_555, 40),
+    "a100-80gb": _sheet(312, 2_039, 80),
+    "h100-pcie": _sheet(756, 2_000, 80),
+    "h100": _sheet(989, 3_350, 80),
+    "h200": _sheet(989, 4_800, 141),
+    "b200": _sheet(2_250, 8_000, 180),
+    "mi300x": _sheet(1_307, 5_300, 192),
+}
+
+# Factor that a former GPU's capacity, scaled by data sheets, may be off by, two times of three: of Llama-2 70B on A100
+# and H100, by `python -m infra.lab.capacity.law_errors --move`.
+SCALED_OFF_BY: Final = 1.35
+
+
+def cost_ratios(before: str, now: str) -> tuple[float, float, float, float] | None:
+    """By which factor the costs of an iteration (`model.capacity.law`) change from one GPU to another.
+
+    What reads memory (the weights of an iteration, the cache) goes by bandwidth, what computes (a prompt token, a
+    sequence) by arithmetic. None where a name is not among `ACCELERATORS`.
+
+    >>> cost_ratios("a100-80gb", "A100-80GB")
+    (1.0, 1.0, 1.0, 1.0)
+    """
+    old, new = (ACCELERATORS.get(name.strip().lower()) for name in (before, now))
+    if old is None or new is None:
+        return None
+    memory, arithmetic = old.bytes_per_s / new.bytes_per_s, old.flops_per_s / new.flops_per_s
+    return memory, arithmetic, arithmetic, memory

@@ -18,10 +18,10 @@ from statistics import median
 
 from agents.policy import Slo
 from infra.lab.capacity.load_tests import of_profile, profile_of
-from infra.lab.capacity.model_files import ACCELERATORS, size_of
+from infra.lab.capacity.model_files import size_of
 from infra.simulator.arrivals import Tokens
 from infra.simulator.profiles import EngineProfile, load_profile
-from model.capacity.roofline import IterationCosts, iteration_costs
+from model.capacity.roofline import ACCELERATORS, IterationCosts, iteration_costs
 from tests.infra.lab.capacity.configs import PUBLISHED
 
 LLAMA_70B, BLOOM, OPT_13B = (size_of(PUBLISHED[name][0]) for name in ("Llama 2 70B", "BLOOM", "OPT 13B"))

@@ -228,7 +228,7 @@ def test_one_replica_and_fixed_bounds() -> None:
     fixed = single(request(spec=bounded(3, 3)), level(100.0))
     assert fixed.proposed == 3
     assert [r.replicas for r in fixed.risks] == [3]
-    assert single(request(ready=50, spec=bounded(2, 6)), level(1.0)).proposed == 2
+    assert single(request(ready=50, arrival_rate_now=1.0, spec=bounded(2, 6)), level(1.0)).proposed == 2
 
 
 def test_undeclared_workloads_have_the_defaults() -> None:
@@ -251,7 +251,7 @@ def test_refuses_a_forecast_that_is_none() -> None:
     broken[0, 3, 5] = math.nan
     results = plan([request("a"), request("b")], torch.cat((broken, level(10.0))), POLICY)
     assert [r.refused for r in results] == ["forecast", None]
-    assert single(request(), -level(10.0)).proposed == 1
+    assert single(request(arrival_rate_now=0.0), -level(10.0)).proposed == 1
 
 
 def test_unobserved_present_values() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,10 @@ from hypothesis import strategies as st
 from agents.forecast.commit import StateSnapshot, restore_state, snapshot_state
 from agents.policy import Policy, Slo, SloClass
 from agents.workload.state import LearnedState, new_state
+from infra.lab.capacity.law_errors import REPLICAS, Case, slots_of
+from infra.simulator.arrivals import Arrivals, Tokens
+from infra.simulator.ledger import Objective
+from infra.simulator.profiles import named_profile
 from model.capacity.evidence import SlotEvidence
 from model.capacity.law import EngineSlot
 from model.capacity.posterior import CapacityPosterior
@@ -117,3 +123,47 @@ def test_classes_are_learned_anew_too_and_keep_their_budgets() -> None:
     assert other.budget.snapshot() == before.budget.snapshot()
     there = moved(moved(state, declared("h100", slo=slo)), declared("a100", slo=slo))
     assert there.classes.snapshot() == state.classes.snapshot()
+
+
+def measured_on(profile: str, declared_rps: float | None) -> tuple[LearnedState, Case]:
+    """A service that has run for ten minutes on four simulated replicas."""
+    rng = np.random.default_rng(7)
+    lengths = Tokens(900.0, 0.6).draw(rng, 2_000), Tokens(200.0, 0.6).draw(rng, 2_000)
+    case = Case("w", named_profile(profile), Objective(5.0, 0.15), Arrivals(np.zeros(2_000), *lengths))
+    slo = Slo(ttft_s=5.0, tpot_s=0.15)
+    state = new_state("w", declared("a100-80gb", capacity_rps=declared_rps, slo=slo), 0)
+    load = case.load(0.55 * REPLICAS * case.carried_rps(1.0, 1.0), 1)
+    for slot, _ in slots_of(case, load):
+        state.law.observe(slot)
+    limit = state.law.limit()
+    assert limit is not None
+    state.capacity.revalue(limit.rate, 0.0, state.law.tested_ratio)
+    taught(state.capacity, 0.8 * limit.rate, 0, 40)
+    return state, case
+
+
+def test_on_another_gpu_a_replica_begins_with_what_data_sheets_make_of_the_former() -> None:
+    """Llama-2 70B moves from A100 to H100, whose costs were fitted to measurements; no capacity is declared."""
+    state, case = measured_on("llama2-70b-a100-tp8", 2.0)
+    new = declared("h100", capacity_rps=None, slo=state.spec.slo)
+    other = moved(state, new)
+    true_rps = replace(case, profile=named_profile("llama2-70b-h100-tp8")).carried_rps(1.0, 1.0)
+    low, first_rps, high = other.capacity.quantiles((0.05, 0.5, 0.95)).tolist()
+    former_rps = float(state.capacity.quantiles((0.5,))[0])
+    assert abs(first_rps / true_rps - 1.0) < 0.35
+    assert former_rps / true_rps - 1.0 < -0.35, "what the former GPU carried is too little by half"
+    assert low < true_rps < high
+    again = moved(other, new)
+    assert again.capacity.quantiles((0.5,)).tolist() == other.capacity.quantiles((0.5,)).tolist()
+    assert encode_body(snapshot_state(again)) == encode_body(snapshot_state(other))
+
+
+@pytest.mark.parametrize(("name", "capacity_rps"), [("our-new-cards", None), ("h100", 9.0)])
+def test_without_a_data_sheet_or_with_a_declared_capacity_nothing_is_scaled(
+    name: str, capacity_rps: float | None
+) -> None:
+    state, _ = measured_on("llama2-70b-a100-tp8", 2.0)
+    other = moved(state, declared(name, capacity_rps=capacity_rps, slo=state.spec.slo))
+    assert other.capacity.known == (capacity_rps is not None)
+    if capacity_rps is not None:
+        assert float(other.capacity.quantiles((0.5,))[0]) == pytest.approx(capacity_rps, rel=0.02)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from model.capacity.evidence import CLUMP
+from model.capacity.evidence import CLUMP, LoadEvidence
+from model.capacity.grid import LOWEST, SPACING
 from model.capacity.posterior import CapacityPosterior, SlotEvidence
 
 STEP_MS = 15_000
@@ -42,3 +43,11 @@ def taught(posterior: CapacityPosterior, truth: Truth, num: int) -> CapacityPost
     for load in truth.loads(num):
         posterior.observe(truth.slot(load))
     return posterior
+
+
+def place(posterior: CapacityPosterior) -> float:
+    """Requests/s per replica about which evidence lies: the geometric mean of the loads remembered."""
+    state = posterior.snapshot()
+    mean = LoadEvidence.of([state["bins"], state["weights"]]).mean()
+    assert mean is not None
+    return float(state.get("unit", (1.0,))[0]) * math.exp((mean + LOWEST) * SPACING)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.console.errors import HarmonyError
-from infra.lab.capacity.model_files import ACCELERATORS, accelerator_of
-from model.capacity.roofline import Accelerator, ModelSize, iteration_costs
+from infra.lab.capacity.model_files import accelerator_of
+from model.capacity.roofline import ACCELERATORS, Accelerator, ModelSize, iteration_costs
 
 MODEL = ModelSize(params=8e9, active_params=8e9, num_layers=32, attention_width=4096, kv_bytes_per_token=131_072)
 CARD = ACCELERATORS["h100"]
