@@ -279,14 +279,14 @@ class LearnedState:
             number("engine.kv_cache_usage_ratio"),
             number("engine.inter_token_s"),
         )
-        before, settled = self.law.costs, self.law.settled
+        before = self.law.costs
         changed = self.law.observe(slot)
         if self.law.contradiction is not None:
             self.capacity.fade(math.exp(-slot.step_s / _FADE_S))
         limit = self.law.limit()
         if limit is not None:
             # What was carried of an engine that changed stays a share of what it carries, as with another mix.
-            old = self.law.limit(costs=before) if changed and not settled else limit
+            old = self.law.limit(costs=before) if changed and not self.law.drifted else limit
             self.capacity.revalue(
                 limit.rate, math.log(limit.rate / old.rate) if old is not None else 0.0, self.law.tested_ratio
             )

@@ -10,7 +10,7 @@ A busy engine spends all of its time on iterations, so over an interval
     1 = base * iterations/s + prefill * prompt tokens/s + sequence * generated tokens/s + cache * iterations/s * use
 
 which is linear in the four costs. They are learned by Bayesian linear regression with exponential forgetting. All
-costs may drift together, as they do when devices are throttled. Every decoding sequence gets one token an iteration, so
+costs drift together when devices are throttled. Every decoding sequence gets one token an iteration, so
 iterations/s are generated tokens/s over running requests where the engine does not report the time between tokens. The
 prior says how a load test's figure may divide among the costs; the figure itself counts as one observation at the usual
 mix of requests. No missed request is needed. Slots whose counters contradict each other are left out.
@@ -45,8 +45,6 @@ _OBSERVED_S: Final = 60.0
 _NOISE: Final = 0.04
 # Deviation, in those, from which on an observation counts for less: engines idle, or their number has changed.
 _OUTLIER_SIGMAS: Final = 3.0
-# Smallest standard deviation by which all costs drift together from one observation to the next.
-_DRIFT_SIGMA: Final = 0.03
 # Observations before one can be an outlier.
 _MIN_OBSERVATIONS: Final = 5.0
 # Time constant of forgetting.
@@ -65,8 +63,6 @@ _MANY_REQUESTS: Final = 20.0
 _MAX_GAP_FACTOR: Final = 4.0
 # Time constant over which slots that contradict themselves are counted, and their share from which on that is said.
 _CONTRADICTED_S, _CONTRADICTED_RATIO = 600.0, 0.5
-# Observations after which the costs follow an engine that changes, and not a first opinion that was wrong.
-_SETTLED_OBSERVATIONS: Final = 15.0
 # Requests whose mean is the present mix.
 _MIX_REQUESTS: Final = 400.0
 # Requests seen before a mix is known.
@@ -152,10 +148,10 @@ _USUAL_REQUESTS_SEEN, _USUAL_PROMPT, _USUAL_OUTPUT, _USUAL_ANSWERED = range(14, 
 _LAST_RUNNING, _LAST_WAITING, _ANCHOR_RPS, _BUSY, _OBSERVATIONS = range(18, 23)
 # costs in parts of their prior means, these means, and the sums of the regression.
 _COSTS, _PRIOR, _VECTOR, _PRECISION = slice(23, 27), slice(27, 31), slice(31, 35), slice(35, 51)
-# Share of the time of late in which slots contradicted themselves, how the newest of these did, and by how much the
-# newest observation differed from its prediction.
-_CONTRADICTED, _CONTRADICTION, _DEVIATION = range(51, 54)
-_ROW: Final = 54
+# Share of the time of late in which slots contradicted themselves, how the newest of these did, by how much the newest
+# observation differed from its prediction if the doubt about the costs does not explain it, and the drift it showed.
+_CONTRADICTED, _CONTRADICTION, _DEVIATION, _DRIFT = range(51, 55)
+_ROW: Final = 55
 _TOLD, _NOT_TOLD = 0, -1
 _CONTRADICTIONS: Final[tuple[Contradiction, ...]] = (
     "tokens_without_requests", "requests_without_tokens", "more_work_than_time",
@@ -196,9 +192,9 @@ class EngineLaw:
         return _CONTRADICTIONS[int(self._row[_CONTRADICTION]) - 1]
 
     @property
-    def settled(self) -> bool:
-        """Whether a change of the costs is one of the engine: a first opinion is corrected by then."""
-        return bool(self._row[_OBSERVATIONS] >= _SETTLED_OBSERVATIONS)
+    def drifted(self) -> bool:
+        """Whether the newest observation is of engines that became slower or faster, not of a better known mix."""
+        return bool(self._row[_DRIFT] > 0.0)
 
     @property
     def mix(self) -> Mix | None:
@@ -430,10 +426,14 @@ def _count_time(row: Float, tpot_s: float, test_sigma: float, slot: EngineSlot, 
         return False
     weight, drift = steady / _NOISE**2, 0.0
     if row[_OBSERVATIONS] >= _MIN_OBSERVATIONS:  # before, what costs say is no reason for doubt
-        # Two deviations in a row to the same side are of all costs: a device was slowed down, or has recovered.
+        # Two deviations in a row to the same side are of all costs if the doubt about single ones does not explain
+        # them, as that of a new mix does: a device was slowed down, or has recovered.
         before, excess = row[_DEVIATION], (x * row[_COSTS]).sum() - 1.0
-        both = min(abs(before), abs(excess)) if before * excess > 0.0 else 0.0
-        row[_DEVIATION], drift = excess, max(_DRIFT_SIGMA, both) ** 2
+        explained = _OUTLIER_SIGMAS**2 * (_NOISE**2 + _variance(row, tpot_s, test_sigma, x))
+        row[_DEVIATION] = excess if excess * excess > explained else 0.0
+        if before * row[_DEVIATION] > 0.0:
+            drift = min(abs(before), abs(excess)) ** 2
+        row[_DRIFT] = drift
         # As of a Student t.
         weight /= 1.0 + excess * excess / (_OUTLIER_SIGMAS**2 * (_NOISE**2 + drift))
     vector, precision = row[_VECTOR], row[_PRECISION].reshape(_NUM_COSTS, _NUM_COSTS)
@@ -472,7 +472,25 @@ def _forget(vector: Float, precision: Float, costs: Float, keep: float, drift: f
 
 @compiled
 def _solve(row: Float, tpot_s: float, test_sigma: float) -> None:
-    """The costs that prior, load test and observations say: a system of equations, solved by elimination."""
+    """The costs that prior, load test and observations say."""
+    matrix, costs = _system(row, tpot_s, test_sigma)
+    _eliminate(matrix, costs)
+    for i in range(_NUM_COSTS):
+        row[_COSTS.start + i] = min(max(costs[i], _MIN_COST), _MAX_COST)
+
+
+@compiled
+def _variance(row: Float, tpot_s: float, test_sigma: float, x: Float) -> float:
+    """Of what the costs predict for an observation: large where nothing like it has been seen."""
+    matrix, _ = _system(row, tpot_s, test_sigma)
+    solved = x.copy()
+    _eliminate(matrix, solved)
+    return float((x * solved).sum())
+
+
+@compiled
+def _system(row: Float, tpot_s: float, test_sigma: float) -> tuple[Float, Float]:
+    """Matrix and right side of the equations for the costs, from prior, load test and observations."""
     prompt_tokens, output_tokens, cache_ratio = _usual_mix_of(row)
     rate, prior_weight, test_weight = row[_ANCHOR_RPS], 1.0 / _PRIOR_SIGMA**2, 1.0 / test_sigma**2
     # The declared figure as an observation: at that rate of the usual mix the time per token is at its limit.
@@ -482,21 +500,25 @@ def _solve(row: Float, tpot_s: float, test_sigma: float) -> None:
     # As of a Student t: a figure that engines contradict counts for less.
     excess = (test * row[_COSTS]).sum() - 1.0
     test_weight /= 1.0 + excess * excess * test_weight / _OUTLIER_SIGMAS**2
-    matrix, costs = row[_PRECISION].copy().reshape(_NUM_COSTS, _NUM_COSTS), row[_VECTOR].copy()
+    matrix, right = row[_PRECISION].copy().reshape(_NUM_COSTS, _NUM_COSTS), row[_VECTOR].copy()
     for i in range(_NUM_COSTS):
         matrix[i, i] += prior_weight
-        costs[i] += prior_weight + test_weight * test[i]
+        right[i] += prior_weight + test_weight * test[i]
         for j in range(_NUM_COSTS):
             matrix[i, j] += test_weight * test[i] * test[j]
+    return matrix, right
+
+
+@compiled
+def _eliminate(matrix: Float, right: Float) -> None:
+    """Solve a system of equations, symmetric and positive definite; both arguments are overwritten, `right` by it."""
     for k in range(_NUM_COSTS):
         for i in range(k + 1, _NUM_COSTS):
             factor = matrix[i, k] / matrix[k, k]
-            costs[i] -= factor * costs[k]
+            right[i] -= factor * right[k]
             for j in range(k, _NUM_COSTS):
                 matrix[i, j] -= factor * matrix[k, j]
     for k in range(_NUM_COSTS - 1, -1, -1):
         for j in range(k + 1, _NUM_COSTS):
-            costs[k] -= matrix[k, j] * costs[j]
-        costs[k] /= matrix[k, k]
-    for i in range(_NUM_COSTS):
-        row[_COSTS.start + i] = min(max(costs[i], _MIN_COST), _MAX_COST)
+            right[k] -= matrix[k, j] * right[j]
+        right[k] /= matrix[k, k]

@@ -62,8 +62,8 @@ def rate(law: EngineLaw) -> float:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted(FAULTS)), st.integers(1, 80), st.floats(0.0, 1e5), st.booleans())
-def test_what_counters_tell_that_cannot_be_moves_nothing(name: str, slots: int, much: float, begun: bool) -> None:
+@given(st.sampled_from(sorted(FAULTS)), st.integers(1, 80), st.floats(0.0, 1e4))
+def test_what_counters_tell_that_cannot_be_moves_nothing(name: str, slots: int, much: float) -> None:
     """For 20 minutes at most. Costs and mix stay, and afterwards the law learns on."""
     fault, contradiction = FAULTS[name]
     law = known()
@@ -123,7 +123,7 @@ def test_engines_that_export_a_part_have_no_law_and_capacity_goes_by_requests(na
 
 def test_a_law_of_an_earlier_release_is_restored() -> None:
     law = known()
-    earlier = law.snapshot()[:-3]
+    earlier = law.snapshot()[:-4]
     again = EngineLaw.restore(earlier, TPOT_S, drawn(0).carried(PROMPT, ANSWER), OFF_BY)
     assert again.limit() == law.limit()
     assert again.contradiction is None
