@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ from agents.records import Target
 from infra.actuate.actuator import Actuator, Event, ReplicaChange
 from infra.actuate.controller import CommandController
 from infra.actuate.keda import Lookup
-from infra.actuate.kubernetes import FactsReader, Kubernetes, PodLoads, rivals
-from infra.actuate.kubernetes_api import Access, KubernetesApi
+from infra.actuate.kubernetes import FactsReader, Kubernetes, PodLoads, other_harmonies, rivals
+from infra.actuate.kubernetes_api import FIELD_MANAGER, Access, KubernetesApi
 from infra.actuate.pull import LeaseGauges, LeaseRoutes
 from infra.actuate.report import OutcomeWriter, line_printer
 from infra.actuate.runner import CommandFeed, LogClock, Runner, wall_ms
@@ -28,6 +29,7 @@ from infra.console.errors import HarmonyError
 from infra.console.options import say
 from infra.console.output import FittedTable, TableColumn, output
 from infra.console.text import printable
+from infra.kafka.admin import TopicAdmin
 from infra.observability.health import Health
 from infra.observability.probes import ProbeServer
 from infra.settings.load import Settings
@@ -285,8 +287,12 @@ async def run_kubernetes(
     facts_every_s: float | None,
     loads: PodLoads | None,
     as_json: bool,
+    take_over: bool = False,
 ) -> None:
     """Set replicas on an API server (or have it check that it would), and tell what the targets are.
+
+    Args:
+        take_over: also of targets that another HARMONY set last.
 
     Raises:
         HarmonyError: to act without declared workloads (exit code 2), or as of `act`.
@@ -299,13 +305,18 @@ async def run_kubernetes(
             "obeyed only for a declared workload, on its declared target, within its bounds.",
             2,
         )
-    async with KubernetesApi(access, dry_run=not acting) as api:
+    async with KubernetesApi(access, dry_run=not acting, manager=await asyncio.to_thread(manager_of, chosen)) as api:
         if acting and (hpas := await rivals(api, targets.values())):
             raise HarmonyError(
                 f"An HPA scales the same target: {', '.join(hpas)}. Two controllers would undo each other: delete it "
                 "(or KEDA's ScaledObject behind it), or let it follow us with `harmony actuate keda`."
             )
-        actuator = Kubernetes(api, loads=loads)
+        if acting and not take_over and (others := await other_harmonies(api, targets.values())):
+            raise HarmonyError(
+                f"{'; '.join(others)}. Two would undo each other: stop the other one, then start this one with "
+                "--take-over."
+            )
+        actuator = Kubernetes(api, loads=loads, take_over=take_over)
         async with AsyncExitStack() as stack:
             outcomes = await stack.enter_async_context(outcomes_of(chosen, "actuate/kubernetes"))
             gpus = {w: s.gpus_per_replica for w, s in (declared or {}).items()}
@@ -320,6 +331,17 @@ async def run_kubernetes(
                 show = line_printer(as_json, dry=True)
                 with controller_of(chosen, actuator, dry_run=True, report=show) as controller:
                     await follow(chosen, controller)
+
+
+def manager_of(chosen: Chosen) -> str:
+    """The name under which writes are remembered: one for each commands topic of each Kafka cluster.
+
+    Raises:
+        HarmonyError: no broker answers.
+    """
+    with TopicAdmin(chosen.brokers, chosen.settings.kafka_client_options()) as admin:
+        identity = f"{admin.cluster_id()}/{chosen.settings.topics.commands}"
+    return f"{FIELD_MANAGER}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
 
 def _facts_ended(task: asyncio.Task[None]) -> None:

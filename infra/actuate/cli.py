@@ -131,6 +131,9 @@ def kubernetes(
     server: Annotated[str | None, typer.Option(help="API server; default: the cluster this pod runs in.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Bearer token for --server.", dir_okay=False)] = None,
     ca_file: Annotated[Path | None, typer.Option(help="CA of --server.", dir_okay=False)] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Also set replicas that another HARMONY set last.")
+    ] = False,
     facts: Annotated[
         bool, typer.Option("--facts/--no-facts", help="Publish replica counts and lead times as telemetry.")
     ] = True,
@@ -162,6 +165,7 @@ def kubernetes(
             facts_every_s=facts_every_s if facts else None,
             loads=loads,
             as_json=shared.as_json,
+            take_over=take_over,
         )
     )
 

@@ -13,7 +13,7 @@ import structlog
 
 from agents.records import Target
 from infra.actuate.actuator import NotApplied, ReplicaChange
-from infra.actuate.kubernetes_api import KubernetesApi, Scale
+from infra.actuate.kubernetes_api import FIELD_MANAGER, KubernetesApi, Scale
 from infra.console.text import printable
 from infra.console.web import split_url
 from streams.records.facts import FleetFacts, OutcomeFact
@@ -33,14 +33,17 @@ class Kubernetes:
     Args:
         api: its `dry_run` decides whether anything is changed.
         loads: where the load of pods is to be had, for the choice of victims; None = the ReplicaSet chooses.
+        take_over: targets whose count another HARMONY set are set all the same, once. If the other one sets them
+            again, it is the one that was given them.
     """
 
     name = "kubernetes"
     done: Literal["applied"] = "applied"
 
-    def __init__(self, api: KubernetesApi, *, loads: PodLoads | None = None) -> None:
-        self._api, self._loads = api, loads
+    def __init__(self, api: KubernetesApi, *, loads: PodLoads | None = None, take_over: bool = False) -> None:
+        self._api, self._loads, self._take_over = api, loads, take_over
         self._scales: dict[str, Scale] = {}
+        self._taken: set[Target] = set()
 
     async def observe(
         self,
@@ -56,11 +59,16 @@ class Kubernetes:
     async def apply(self, change: ReplicaChange) -> str:
         scale = self._scales[change.workload]
         detail = ""
+        if not self._take_over or change.target in self._taken:
+            other = await another_harmony(self._api, change.target)
+            if other is not None:
+                raise NotApplied(other, sure=True, refused=True)
         if self._loads is not None and change.replicas < scale.replicas and change.target.kind == "Deployment":
             detail = await self._mark_victims(change, scale)
         if not change.still_wanted():
             raise NotApplied("no longer wanted", sure=True)
         await self._api.set_scale(change.target, change.replicas, scale.version)
+        self._taken.add(change.target)
         return detail
 
     async def _mark_victims(self, change: ReplicaChange, scale: Scale) -> str:
@@ -97,6 +105,35 @@ async def rivals(api: KubernetesApi, targets: Iterable[Target]) -> list[str]:
             f"{namespace}/{hpa} on {kind} {name}" for hpa, kind, name in scalers if (namespace, kind, name) in keys
         ]
     return conflicts
+
+
+async def another_harmony(api: KubernetesApi, target: Target) -> str | None:
+    """In words, the HARMONY of another Kafka or prefix that set the count of this target last; None where none did.
+
+    Raises:
+        NotApplied: the target cannot be read.
+    """
+    owner = await api.owner(target)
+    if owner is None or owner.manager == api.manager or not owner.manager.startswith(f"{FIELD_MANAGER}-"):
+        return None
+    since = f" at {owner.since}" if owner.since else ""
+    return (
+        f"another HARMONY ({printable(owner.manager, 80)}) set the replicas of {target.kind} "
+        f"{target.namespace}/{target.name}{since}"
+    )
+
+
+async def other_harmonies(api: KubernetesApi, targets: Iterable[Target]) -> list[str]:
+    """In words, which targets another HARMONY set last; one that cannot be read is left to the first command."""
+    found = []
+    for target in targets:
+        try:
+            other = await another_harmony(api, target)
+        except NotApplied as error:
+            log.warning("owner_not_read", target=target.name, reason=error.detail)
+            continue
+        found += [other] if other is not None else []
+    return found
 
 
 def gpu_difference(target: Target, declared: int, asked: Mapping[str, int]) -> str | None:

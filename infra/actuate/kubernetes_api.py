@@ -24,6 +24,7 @@ from infra.console.text import printable
 from infra.console.web import split_url
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# Begins the name under which each HARMONY writes (Kubernetes documentation, "Server-Side Apply", field management).
 FIELD_MANAGER = "harmony"
 _MERGE = "application/merge-patch+json"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -56,6 +57,13 @@ class Scale(NamedTuple):
     replicas: int
     version: str
     selector: str
+
+
+class Owner(NamedTuple):
+    """Who set the count of an object last, and when (RFC 3339); empty where the server does not say."""
+
+    manager: str
+    since: str
 
 
 class Status(NamedTuple):
@@ -96,13 +104,16 @@ class KubernetesApi:
 
     Args:
         dry_run: let the server check every write and make none.
+        manager: under which name the server remembers our writes.
 
     Raises:
         HarmonyError: the CA file cannot be read.
     """
 
-    def __init__(self, access: Access, *, dry_run: bool = False, timeout_s: float = 10.0) -> None:
-        self._access, self._dry_run = access, dry_run
+    def __init__(
+        self, access: Access, *, dry_run: bool = False, manager: str = FIELD_MANAGER, timeout_s: float = 10.0
+    ) -> None:
+        self._access, self._dry_run, self.manager = access, dry_run, manager
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._plurals = dict(_PLURALS)
         self._session: aiohttp.ClientSession | None = None
@@ -148,6 +159,19 @@ class KubernetesApi:
             return Status(int(spec.get("replicas", 1)), int(status.get("readyReplicas") or 0), existing, generation)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise NotApplied("the object has no replica counts where they should be", sure=True) from None
+
+    async def owner(self, target: Target) -> Owner | None:
+        """Who set the count last, as the object's managed fields say; None where nobody did. Raises NotApplied."""
+        body = await self._call("GET", await self._path(target))
+        try:
+            owners = [
+                Owner(str(entry.get("manager") or ""), str(entry.get("time") or ""))
+                for entry in body["metadata"].get("managedFields") or []
+                if "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})
+            ]
+        except (KeyError, TypeError, AttributeError):
+            raise NotApplied("the object's managed fields have another shape", sure=True) from None
+        return max(owners, key=lambda owner: owner.since, default=None)
 
     async def gpus(self, target: Target) -> dict[str, int]:
         """GPUs that one replica asks for, by resource or device class; empty where it asks for none.
@@ -232,7 +256,7 @@ class KubernetesApi:
         if body is not None:
             headers["Content-Type"] = _MERGE
             data = orjson.dumps(body)
-            path += f"?fieldManager={FIELD_MANAGER}" + ("&dryRun=All" if self._dry_run else "")
+            path += f"?fieldManager={self.manager}" + ("&dryRun=All" if self._dry_run else "")
         url = self._access.server + path
         try:
             if self._access.token_file is not None:

@@ -122,6 +122,11 @@ class TopicAdmin:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
+    def cluster_id(self) -> str:
+        """The identity that the cluster was formatted with. Raises HarmonyError."""
+        with self._explained():
+            return str(self._client.describe_cluster()["cluster_id"])
+
     def describe(self, names: Sequence[str], *, configs: bool = True) -> dict[str, ActualTopic]:
         """The topics of these names that exist; their settings only with `configs`, which takes a right of its own.
 

@@ -28,6 +28,15 @@ class Thing:
     spec: dict[str, Any] = field(default_factory=dict)
     generation: int = 1
     writes: list[int] = field(default_factory=list)
+    managed: list[dict[str, Any]] = field(default_factory=list)
+
+    def owned_by(self, manager: str) -> None:
+        """Who writes another count is from then on the only one that owns it."""
+        owned = {"f:spec": {"f:replicas": {}}}
+        at = f"2026-11-30T10:00:{self.version:02d}Z"
+        self.managed = [
+            {"manager": manager, "operation": "Update", "subresource": "scale", "time": at, "fieldsV1": owned}
+        ]
 
 
 class ApiServer:
@@ -58,6 +67,7 @@ class ApiServer:
         thing = self.thing(namespace, name)
         thing.replicas = replicas
         thing.version += 1
+        thing.owned_by("kubectl-scale")
 
     async def start(self) -> None:
         app = web.Application()
@@ -96,7 +106,11 @@ class ApiServer:
             200,
             {
                 "kind": thing.kind,
-                "metadata": {"resourceVersion": str(thing.version), "generation": thing.generation},
+                "metadata": {
+                    "resourceVersion": str(thing.version),
+                    "generation": thing.generation,
+                    "managedFields": thing.managed,
+                },
                 "spec": {"replicas": thing.replicas, **thing.spec},
                 "status": {k: v for k, v in status.items() if v},
             },
@@ -119,6 +133,8 @@ class ApiServer:
             if body["spec"]["replicas"] < 0:
                 return _status(422, "Invalid", "spec.replicas: must be greater than or equal to 0")
             if request.query.get("dryRun") != "All":
+                if thing.replicas != body["spec"]["replicas"]:
+                    thing.owned_by(request.query.get("fieldManager", "unknown"))
                 thing.replicas = body["spec"]["replicas"]
                 thing.writes.append(thing.replicas)
                 thing.version += 1

@@ -12,7 +12,7 @@ from agents.actuation.guard import ApplyGuard
 from agents.records import Target
 from infra.actuate.actuator import NotApplied
 from infra.actuate.controller import CommandController
-from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, PrometheusLoads, rivals
+from infra.actuate.kubernetes import COST, FactsReader, Kubernetes, PrometheusLoads, other_harmonies, rivals
 from infra.actuate.kubernetes_api import Access, KubernetesApi, find_access
 from infra.console.errors import HarmonyError
 from streams.records.facts import FleetFacts, OutcomeFact
@@ -47,16 +47,17 @@ async def test_replicas_are_patched_on_the_scale_subresource_with_the_version_re
     assert (event.status, server.replicas("prod", "w")) == ("applied", 5)
     assert [(method, path) for method, path, _ in server.requests] == [
         ("GET", "/apis/apps/v1/namespaces/prod/deployments/w/scale"),
+        ("GET", "/apis/apps/v1/namespaces/prod/deployments/w"),
         ("PATCH", "/apis/apps/v1/namespaces/prod/deployments/w/scale?fieldManager=harmony"),
     ]
-    assert server.requests[1][2] == {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 5}}
+    assert server.requests[2][2] == {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 5}}
 
 
 async def test_a_dry_run_lets_the_server_check_and_changes_nothing(server: ApiServer) -> None:
     async with KubernetesApi(Access(server.url), dry_run=True) as api:
         event = await controller(api).handle(command(1))
     assert event.status == "applied"
-    assert server.requests[1][1].endswith("?fieldManager=harmony&dryRun=All")
+    assert server.requests[2][1].endswith("?fieldManager=harmony&dryRun=All")
     assert server.replicas("prod", "w") == 3
     server.deny.add("PATCH")
     async with KubernetesApi(Access(server.url), dry_run=True) as api:
@@ -174,6 +175,34 @@ async def test_an_hpa_on_the_same_target_is_found_and_missing_rights_stop_nothin
     assert await rivals(api, [TARGET]) == ["prod/mine on Deployment w"]
     server.deny.add("LIST")
     assert await rivals(api, [TARGET]) == []
+
+
+async def test_what_another_harmony_set_is_left_to_it_until_it_is_taken_over(server: ApiServer) -> None:
+    """Taken over once: when the other one sets the count again, this one leaves it."""
+    manager = KubernetesApi(Access(server.url), manager="harmony-bbbb")
+    async with manager as api, KubernetesApi(Access(server.url), manager="harmony-aaaa") as other:
+        assert (await controller(api).handle(command(1))).status == "applied", "nobody's"
+        assert await other_harmonies(api, [TARGET]) == []
+        told = await other_harmonies(other, [TARGET])
+        assert told == ["another HARMONY (harmony-bbbb) set the replicas of Deployment prod/w at 2026-11-30T10:00:01Z"]
+        refused = await controller(other).handle(command(1, replicas=7, expected=5))
+        assert (refused.status, refused.detail, server.replicas("prod", "w")) == ("refused", told[0], 5)
+        taking = controller(other, take_over=True)
+        taken = await taking.handle(command(1, replicas=7, expected=5))
+        assert (taken.status, server.replicas("prod", "w")) == ("applied", 7)
+        assert (await controller(api).handle(command(2, replicas=4, expected=7))).status == "refused"
+        again = controller(api, take_over=True)
+        assert (await again.handle(command(2, replicas=4, expected=7))).status == "applied"
+        assert (await taking.handle(command(3, replicas=9, expected=4))).status == "refused"
+    assert server.thing("prod", "w").writes == [5, 7, 4]
+
+
+async def test_a_person_and_an_earlier_release_are_no_other_harmony(server: ApiServer, api: KubernetesApi) -> None:
+    for name in ("kubectl-scale", "harmony", ""):
+        server.thing("prod", "w").owned_by(name)
+        assert await other_harmonies(api, [TARGET]) == []
+    server.thing("prod", "w").managed = ["not", "of", "this", "shape"]  # type: ignore[list-item]
+    assert await other_harmonies(api, [TARGET]) == [], "one that cannot be read stops nothing"
 
 
 def pods(server: ApiServer, *names: str) -> None:
