@@ -255,8 +255,9 @@ def _leaves(d: Decision) -> tuple[object, ...]:
     return d.action, d.mode, d.replicas.final
 
 
-# About 60 KB each; what goes beyond is counted, not kept.
+# About 60 KB each; what goes beyond is counted, not kept, up to so many times the number kept.
 MAX_WORKLOADS: Final = 2_000
+_MAX_COUNTED: Final = 50
 # A workload that decided nothing for so many steps while others did leaves the page.
 STALE_AFTER_STEPS: Final = 240
 RETIRED_AFTER_STEPS: Final = 12
@@ -383,7 +384,7 @@ class FleetMemory:
     def _refuse(self, decision: Decision) -> None:
         if decision.action == "retired":
             self.refused.pop(decision.workload, None)
-        elif decision.workload in self.refused or len(self.refused) < self._max:
+        elif decision.workload in self.refused or len(self.refused) < self._max * _MAX_COUNTED:
             before = self.refused.get(decision.workload, 0)
             self.refused[decision.workload] = max(decision.origin_ts_ms, before)
 

@@ -121,7 +121,9 @@ export class FleetView {
     const [workloads, ready, slo, changing, held, beside, time] = this.tiles;
     const fill = (tile, value, sub) => { text(tile.value, value); text(tile.sub, sub); };
     const act = rows.filter((row) => row.mode === "act").length;
-    fill(workloads, String(rows.length), `${act} act, ${rows.length - act} observe`);
+    const beyond = this.store.worker?.not_shown ?? 0;
+    const of = beyond ? ` of ${rows.length + beyond}` : "";
+    fill(workloads, `${rows.length}${of}`, `${act} act, ${rows.length - act} observe${beyond ? "; sums are of these" : ""}`);
     fill(ready, String(sum((r) => r.ready)), `${sum((r) => r.wanted)} wanted, ${sum((r) => r.pending)} pending`);
     const told = rows.filter((row) => row.attainment !== null);
     const weight = (row) => row.load_rps || 1e-9;

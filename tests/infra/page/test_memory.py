@@ -99,6 +99,8 @@ def test_memory_is_bounded_in_workloads_slots_and_turns() -> None:
     fold_all(kept, 5, range(3))
     assert len(kept) == 3
     assert kept.refused.keys() == {name(3), name(4)}
+    fold_all(kept, 12, range(3, 5))
+    assert (len(kept), len(kept.refused)) == (3, 9), "all are counted, also several times as many as are kept"
     history = WorkloadMemory(STEP_MS)
     for step in range(3 * SLOTS):
         history.decide(decision("w", step, reason=f"r{step % 5}", action="up" if step % 2 else "hold"))
