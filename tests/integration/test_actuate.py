@@ -209,6 +209,27 @@ async def test_kubernetes_acts_tells_outcomes_and_facts_and_remembers_over_a_kil
     assert thing.writes == [5, 8], "the older command was not obeyed in between"
 
 
+async def test_a_second_harmony_on_a_target_starts_only_to_take_it_over(
+    place: Place, server: ApiServer, send: Callable[..., None]
+) -> None:
+    thing = server.thing("prod", "w")
+    thing.owned_by("harmony-0123abcd")
+    send(in_time(7))
+    arguments = ("kubernetes", "--act", "--server", server.url, "--web-port", "0", "--no-facts")
+    with place.actuator(*arguments) as process:
+        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 1
+    told = " ".join((place.directory / "err").read_text().split())
+    assert "another HARMONY (harmony-0123abcd) set the replicas of Deployment prod/w" in told
+    assert "--take-over" in told
+    assert thing.writes == []
+    with place.actuator(*arguments, "--take-over") as process:
+        await until(lambda: thing.replicas == 5, "5 replicas", process)
+    assert thing.managed[0]["manager"] != "harmony-0123abcd"
+    with place.actuator(*arguments) as process:  # it is this one's now
+        send(in_time(8, 8, expected=5))
+        await until(lambda: thing.replicas == 8, "8 replicas", process)
+
+
 async def test_kubernetes_without_act_changes_nothing(
     place: Place, server: ApiServer, send: Callable[..., None]
 ) -> None:
