@@ -31,4 +31,5 @@ CLAIM = Claim(
     shown="{:.0f} cells",
     control="the tuned HPA beside HARMONY",
     control_figure=lambda its: sum(_worse(_turned(cell["harmony"]["against_hpa"])) for cell in its.values()),
+    is_open=True,
 )
