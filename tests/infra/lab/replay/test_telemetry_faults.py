@@ -132,9 +132,9 @@ def test_harmony_is_told_as_little_as_the_rules_and_gives_nothing_up(kind: str) 
 
 @pytest.mark.parametrize("share", [0.25, 0.5])
 def test_harmony_takes_the_load_of_silent_engines_from_the_others(share: float) -> None:
-    """A load that stays as it is, four replicas of which some are not read for a quarter of an hour."""
+    """A steady load, six replicas, more than it needs; some of them are not read for a quarter of an hour."""
     (fault,) = read_faults(f"silent@600+900:{share}")
-    cell = setting(step_s=5.0, initial_replicas=4, min_replicas=4, max_replicas=40)
+    cell = setting(step_s=5.0, initial_replicas=6, min_replicas=6, max_replicas=40)
     cell = replace(cell, load=ScoredLoad("level", poisson(4.0, 2_400.0, 5), (60.0, 2_400.0))).with_faults((fault,))
     told = controlled(cell).decisions
     begin = told[0].origin_ts_ms - 5_000
