@@ -104,7 +104,8 @@ def test_a_capacity_in_requests_of_an_earlier_release_keeps_its_place_when_the_l
         slot = SlotEvidence((k + 1) * STEP_MS, 15.0, 9.0, 0.0, 0.0, 5, 0, 0, ttft_s=2.0, objective=0.99)
         state.capacity.observe(slot)
     again = moved(state, DECLARED)
-    assert place(again.capacity) == pytest.approx(9.0 / 5, rel=0.05)
+    carried = place(again.capacity)
+    assert carried == pytest.approx(9.0 / 5, rel=0.05)
     lived(again, range(200, 206), 200.0)
     assert again.law.limit() is not None
-    assert place(again.capacity) == pytest.approx(9.0 / 5, rel=0.08)
+    assert place(again.capacity) == pytest.approx(carried, rel=0.04)

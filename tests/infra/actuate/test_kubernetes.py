@@ -179,8 +179,11 @@ async def test_an_hpa_on_the_same_target_is_found_and_missing_rights_stop_nothin
 
 async def test_what_another_harmony_set_is_left_to_it_until_it_is_taken_over(server: ApiServer) -> None:
     """Taken over once: when the other one sets the count again, this one leaves it."""
-    manager = KubernetesApi(Access(server.url), manager="harmony-bbbb")
-    async with manager as api, KubernetesApi(Access(server.url), manager="harmony-aaaa") as other:
+    access = Access(server.url)
+    async with (
+        KubernetesApi(access, manager="harmony-bbbb") as api,
+        KubernetesApi(access, manager="harmony-aaaa") as other,
+    ):
         assert (await controller(api).handle(command(1))).status == "applied", "nobody's"
         assert await other_harmonies(api, [TARGET]) == []
         told = await other_harmonies(other, [TARGET])

@@ -242,7 +242,7 @@ def merged(slots: Sequence[EngineSlot], number: int) -> list[EngineSlot]:
 
 
 @pytest.mark.parametrize("seed", ENGINES[:4])
-@pytest.mark.parametrize(("off", "apart"), [(1.0, 0.08), (1.3, 0.08)])
+@pytest.mark.parametrize(("off", "apart"), [(1.0, 0.06), (1.3, 0.08)])
 def test_slots_of_five_seconds_teach_what_slots_of_fifteen_do(seed: int, off: float, apart: float) -> None:
     """After twenty minutes. Short slots weigh less, as their counts of sequences vary more."""
     costs, short = drawn(seed), told(seed, 20.0, 5.0)
