@@ -336,7 +336,6 @@ def _result(
     commit_s: float,
 ) -> PlanResult:
     replicas, ground, cheapest, num_counts, counts, p_miss, stderr, shares = answer
-    reactive = row.reactive or 0
     hours = row.request.declared.gpus_per_replica * commit_s / 3600.0
     stated = zip(counts[:num_counts], p_miss, stderr, shares, strict=False)
     start_s, end_s = row.window(commit_s)
@@ -344,9 +343,8 @@ def _result(
         workload=row.request.workload,
         refused=None,
         epsilon=row.epsilon,
-        # A forecast that lies below the present load is wrong already.
-        proposed=max(replicas, reactive),
-        proposer="reactive" if reactive > replicas else GROUNDS[ground],
+        proposed=replicas,
+        proposer=GROUNDS[ground],
         proposals={"cheapest": cheapest, **proposals},
         miss_price=row.request.price,
         risks=tuple([LevelRisk(n, p, e, n * hours, share) for n, p, e, share in stated]),

@@ -98,7 +98,7 @@ class PlanResult:
         proposer: what the count rests on: `cheapest` (replicas and expected misses cost least), `queue_bound` (more,
             for replicas would fall behind too often), `maximum` (the bounds allow neither), `capacity_unknown`
             (nothing learned yet: as it is), `idle` (none: nothing to do, and hardly anything before one could come
-            back), `first_request` (requests came while there was none) or `reactive` (the present load needs more).
+            back) or `first_request` (requests came while there was none).
         proposals: replicas by proposer, within bounds.
         risks: as they are stated, of ascending counts: around the proposed one, the other proposals, and the count
             commanded now.
