@@ -27,34 +27,41 @@ from streams.ingest.warm_up import warm_up as warm_up_ingest
 
 log = structlog.get_logger(__name__)
 # The wheel calls these modules `harmony.infra...`.
-_FORECASTERS = f"""
+_HALF = f"""
 from {watch_parent.__module__} import watch_parent
 watch_parent()
-from {__package__}.warm_up import warm_up_forecasters
-warm_up_forecasters()
+from {__package__} import warm_up
+warm_up.{{half}}()
 """
 
 
 def warm_up(*forecasters: Forecaster) -> None:
     """The planner, what stands between it and a forecast, the baselines, and the forecasters that are named.
 
-    Compiling takes more than a minute of one core, the first time. A second process takes half of it.
+    Compiling takes more than a minute of one core, the first time.
     """
     with compiled.completing() as missing:
         if missing:
             _compile_all()
-    _warm_up_plans()
+    warm_up_plans()
     serving.warm_up(*forecasters)
 
 
 def _compile_all() -> None:
+    """Compile in processes of their own: a compiler leaves hundreds of megabytes to the process that it ran in.
+
+    Where one of them fails, its half is compiled here.
+    """
     log.info("compiling", note="loops of forecasts and plans: a minute, once per version")
-    if (os.cpu_count() or 1) > 1:
-        with subprocess.Popen([sys.executable, "-c", _FORECASTERS]):
-            _warm_up_plans()
-    else:
-        _warm_up_plans()
-    warm_up_forecasters()  # reads what the other process compiled, and does what it left undone
+    running = {}
+    for compile_half in (warm_up_plans, warm_up_forecasters):
+        code = _HALF.format(half=compile_half.__name__)
+        running[compile_half] = subprocess.Popen([sys.executable, "-c", code])
+        if (os.cpu_count() or 1) == 1:
+            running[compile_half].wait()
+    for compile_half, process in running.items():
+        if process.wait() != 0:
+            compile_half()
 
 
 def warm_up_forecasters() -> None:
@@ -62,7 +69,8 @@ def warm_up_forecasters() -> None:
     serving.warm_up(serving.serving_forecaster())
 
 
-def _warm_up_plans() -> None:
+def warm_up_plans() -> None:
+    """The planner, and what stands between it and a forecast."""
     planner.warm_up()
     window_tallies.warm_up()
     unfelt_steps.warm_up_outliers()

@@ -27,7 +27,7 @@ def see(frame, event, argument):
         called.add((frame.f_code.co_filename, frame.f_code.co_name))
 
 sys.setprofile(see)
-warm_up._warm_up_plans()
+warm_up.warm_up_plans()
 warm_up.warm_up_forecasters()
 sys.setprofile(None)
 print(json.dumps(sorted(called)))
@@ -49,6 +49,22 @@ def test_who_finds_it_compiled_asks_for_no_second_process(tmp_path: Path, monkey
     warm_up.warm_up()
     assert started == ["again"]
     assert compiled.is_complete()
+
+
+def test_a_half_that_its_process_could_not_compile_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_here: list[str] = []
+
+    def warm_up_plans() -> None:
+        compiled_here.append("plans")
+
+    def warm_up_forecasters() -> None:
+        compiled_here.append("forecasters")
+
+    monkeypatch.setattr(warm_up, "warm_up_plans", warm_up_plans)
+    monkeypatch.setattr(warm_up, "warm_up_forecasters", warm_up_forecasters)
+    monkeypatch.setattr(warm_up, "_HALF", "import sys; sys.exit('{half}' == 'warm_up_plans')")
+    warm_up._compile_all()
+    assert compiled_here == ["plans"]
 
 
 def loops() -> dict[tuple[str, str], set[str]]:
