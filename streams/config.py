@@ -7,6 +7,10 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+_CONTEXT_MS: Final = 1_920_000
+_LEAST_CONTEXT_STEPS: Final = 128
+_MOST_CONTEXT_STEPS: Final = 512
+
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
@@ -16,7 +20,8 @@ class StreamConfig:
         step_ms: slot length; slots are epoch-aligned and half-open `[slot*step_ms, (slot+1)*step_ms)`.
         grace_ms: a slot closes when stream time reaches its end + grace.
         skew_ms: a sample further ahead of its record's broker stamp than this is dead-lettered.
-        context_steps: L, slots kept in the fine ring and pages read back on restore.
+        context_steps: L, slots kept in the fine ring and pages read back on restore; 0 becomes what 32 minutes hold,
+            128 to 512, because a level is told from chance by time, however it is cut.
         max_workloads: known workloads a partition may hold; only new ones are refused beyond it.
         max_undeclared: how many of them may be undeclared; a namespace (the name up to its last slash) gets half.
         max_record_bytes: larger records are dead-lettered unread.
@@ -40,7 +45,10 @@ class StreamConfig:
     ] = 15_000
     grace_ms: Annotated[int, Meta(description="A slot closes this long after its end.", ge=0)] = 15_000
     skew_ms: Annotated[int, Meta(description="Samples further ahead of the broker's clock are refused.", ge=0)] = 2_000
-    context_steps: Annotated[int, Meta(description="Steps of history that a forecast sees.", gt=0, le=100_000)] = 128
+    context_steps: Annotated[
+        int,
+        Meta(description="Steps of history of a forecast; 0: 32 minutes, 128 to 512 steps.", ge=0, le=100_000),
+    ] = 0
     max_workloads: Annotated[int, Meta(description="Per partition; only new ones are refused beyond it.", gt=0)] = (
         10_000
     )
@@ -59,6 +67,9 @@ class StreamConfig:
     ] = False
 
     def __post_init__(self) -> None:
+        if self.context_steps == 0 and self.step_ms > 0:
+            steps = min(max(-(-_CONTEXT_MS // self.step_ms), _LEAST_CONTEXT_STEPS), _MOST_CONTEXT_STEPS)
+            object.__setattr__(self, "context_steps", steps)
         for name in ("step_ms", "context_steps", "max_workloads", "max_record_bytes", "source_silence_steps"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")

@@ -202,7 +202,8 @@ def _add(cells: Cells, low: int, above: float, good: float, missed: float, ttft:
 # What one slot of telemetry says about the capacity of the replicas that served it.
 
 
-CLUMP: Final = 20.0  # requests, beyond which more of the same slot say little more
+CLUMP: Final = 20.0  # requests, beyond which more of the same stretch of time say little more
+_STRETCH_S: Final = 15.0  # shortest time over which requests miss together
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +259,19 @@ def misses_of(slot: SlotEvidence, rate: float, miss_ratio: float | None, waiting
     """What a slot says; None where it says nothing.
 
     A queue longer than what arrives within the wait allowed makes all miss, whatever was counted (Little's law); one
-    less than half as long, where nothing was counted, none. Requests of a slot miss together, so many of them are
-    worth little more than `CLUMP`.
+    less than half as long, where nothing was counted, none.
+
+    Requests of a stretch of time miss together, so many of them are worth little more than `CLUMP`. A slot shorter than
+    that has its part of the stretch, so that evidence does not depend on how time is cut into slots. Where requests
+    stay for longer, neighbouring stretches tell of the same requests.
     """
     wait_s = None if waiting is None else waiting / rate
     finished = usable(slot.finished)
     requests = rate * slot.step_s if finished is None else finished
-    worth = requests / (1.0 + requests / CLUMP)
+    stretch_s = max(_STRETCH_S, slot.step_s)
+    of_stretch = requests * stretch_s / slot.step_s
+    part = slot.step_s / max(stretch_s, usable(slot.residence_s) or 0.0)
+    worth = part * of_stretch / (1.0 + of_stretch / CLUMP)
     if wait_s is not None and wait_s > slot.ttft_s:
         return Misses(1.0, worth, queued=True)
     if miss_ratio is None:

@@ -202,7 +202,6 @@ _BROKEN_RATIO: Final = 0.05
 _CONTRADICTED_RATIO: Final = 0.5
 # Smallest change of the logarithm of the tested ratio that the prior follows.
 _TESTED_RATIO_STEP: Final = 0.02
-_EVIDENCE_S: Final = 15.0  # slots shorter than this count in proportion: neighbours are not independent
 
 
 class CapacityPosterior(CapacityBelief):
@@ -313,13 +312,12 @@ class CapacityPosterior(CapacityBelief):
         if bad and self._left_over(load, rate, waiting, before, slot.ttft_s):
             return "backlog"
         self._overload_rps = load if bad else 0.0
-        worth = misses.requests * min(1.0, slot.step_s / max(_EVIDENCE_S, residence_s))
-        keep = self._kept(load, misses.share, worth)
+        keep = self._kept(load, misses.share, misses.requests)
         if bad and (keep < 1.0 or self._fall is not None):
             self._fall = after_misses(self._fall, slot.end_ts_ms, self._log_median(), self._evidence)
         self._evidence.fade(keep * 0.5 ** (elapsed_ms / _HALF_LIFE_MS))
         share = min(misses.share, curves_of(self._allowed).most)
-        self._count(load, share, worth, missed_by(slot.strain, misses.queued))
+        self._count(load, share, misses.requests, missed_by(slot.strain, misses.queued))
         if not bad and self._fall is not None:
             step_ms, median = slot.step_s * 1000.0, self._log_median()
             self._fall = after_good_slot(self._fall, slot.end_ts_ms, step_ms, median, self._evidence)

@@ -1,8 +1,8 @@
 """`make soak`: a worker under steady telemetry for an hour; does it grow, does it fall behind, does it leak files?
 
-Slots of telemetry are published twice a second, ten times as fast as their own time. (On two cores a worker bears up to
-3.7 a second of these workloads; a backlog would be memory as well, so the rate leaves it room.) After the warm-up, which
-is a third of the duration, the slope of the resident memory is fitted by least squares.
+Slots of telemetry are published twice a second, ten times as fast as their own time. On two cores a worker bears up to
+3.7 slots a second of these workloads. A backlog would be memory as well, so the rate leaves room. After the warm-up,
+which is a third of the duration, the slope of the resident memory is fitted by least squares.
 """
 
 from __future__ import annotations

@@ -27,8 +27,6 @@ _TOKEN_SIGMA = 0.6
 _FIT_S = 3_600.0
 _FIT_STEPS = 7
 _FIT_RANGE = 16.0
-# HARMONY's context, in a replay of the default length, must be full before it is scored.
-_WARM_STEPS = StreamConfig().context_steps
 _TESTED_RPS = 1.0
 # Their replicas are ordered to within so many parts of a minute.
 _PARTS = 12
@@ -97,7 +95,8 @@ def compare(
         HarmonyError: it is too short, or the engine cannot keep the objective at all.
     """
     end_s = len(history.rate_rps) * float(BIN_S)
-    warm_s = _WARM_STEPS * terms.step_s
+    # HARMONY's context must be full before it is scored.
+    warm_s = StreamConfig(step_ms=round(terms.step_s * 1000)).context_steps * terms.step_s
     if end_s < 3 * warm_s:
         raise HarmonyError(
             f"The history lasts {end_s / 3600:.1f} h; with steps of {terms.step_s:g} s at least "

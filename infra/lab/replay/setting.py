@@ -18,12 +18,10 @@ from infra.simulator.cluster import ConstantLeadTime, LeadTime, LognormalLeadTim
 from infra.simulator.ledger import Objective
 from infra.simulator.profiles import EngineProfile
 from model.bursts.recurring import RecurringSurges
+from streams.config import StreamConfig
 from streams.windows.coarse import COARSE_STEP_MS
 
 # History that HARMONY holds at the start of a replay: a week of ten-minute means, and the surges of the days before.
-
-
-_CONTEXT_STEPS = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +55,12 @@ def rates_of(arrivals: Arrivals, end_s: float, bin_s: float) -> NDArray[np.float
 
 def observe_steps(surges: RecurringSurges, steps: NDArray[np.float64], end_ts_ms: int, step_ms: int) -> Iterator[int]:
     """Show steps of `rates_of`, of which the last ends at `end_ts_ms`, as a worker does; yields when each one ends."""
-    unknown = np.zeros((_CONTEXT_STEPS, steps.shape[1]), np.float32)
+    num_context = StreamConfig(step_ms=step_ms).context_steps
+    unknown = np.zeros((num_context, steps.shape[1]), np.float32)
     values = np.concatenate([unknown, steps.astype(np.float32)])
     observed = np.concatenate([unknown > 0, np.ones(steps.shape, np.bool_)])
     for step in range(1, len(steps) + 1):
-        window, end_ms = slice(step, step + _CONTEXT_STEPS), end_ts_ms - (len(steps) - step) * step_ms
+        window, end_ms = slice(step, step + num_context), end_ts_ms - (len(steps) - step) * step_ms
         surges.observe(values[window], observed[window], range(steps.shape[1]), end_ms, step_ms)
         yield end_ms
 

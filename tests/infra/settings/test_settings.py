@@ -222,3 +222,11 @@ def test_init_writes_once_unless_forced(tmp_path: Path) -> None:
     write_example(tmp_path / "h.yaml", force=True)
     with pytest.raises(HarmonyError, match="Cannot write"):
         write_example(tmp_path / "no/h.yaml")
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "steps"), [(100, 512), (1_000, 512), (5_000, 384), (10_000, 192), (15_000, 128), (60_000, 128)]
+)
+def test_a_context_is_a_time_within_bounds_unless_it_is_set(step_ms: int, steps: int) -> None:
+    assert StreamConfig(step_ms=step_ms, grace_ms=0, skew_ms=0).context_steps == steps
+    assert StreamConfig(step_ms=step_ms, grace_ms=0, skew_ms=0, context_steps=7).context_steps == 7

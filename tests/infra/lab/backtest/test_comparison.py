@@ -162,7 +162,7 @@ def test_harmony_is_told_nothing_of_what_it_is_scored_on(monkeypatch: pytest.Mon
         tested.append(lengths)
 
     monkeypatch.setattr(comparison_module, "benchmark_rps", load_test)
-    warm_minutes = round(StreamConfig().context_steps * TERMS.step_s / BIN_S)
+    warm_minutes = round(StreamConfig(step_ms=round(TERMS.step_s * 1000)).context_steps * TERMS.step_s / BIN_S)
     scored = np.arange(100) >= warm_minutes
     heavier = replace(
         history(),
