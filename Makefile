@@ -29,7 +29,7 @@ test: setup ## The whole test suite, with real Kafkas, two tests at a time; a qu
 	@exec $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 faults: setup ## Every kill, zombie and broker failure, with a table at the end (SEED=1); half an hour
-	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults tests/integration -m "faults or (slow and not kafka)" -p no:randomly -n 2 --dist worksteal -v $(ARGS)
+	@HARMONY_TEST_SEED=$(SEED) exec $(BIN)/python -m pytest tests/faults tests/integration tests/infra/test_bench_commands.py -m "faults or (slow and not kafka)" -p no:randomly -n 2 --dist worksteal -v $(ARGS)
 
 test-fast: setup ## The tests that need neither Kafka nor much time
 	@sh tests/install_tools.sh .cache/tools

@@ -77,7 +77,7 @@ class CommandFeed(TopicTail):
             polled = {} if first and not behind else self._poll()
             first = False
             with self._explained():
-                behind = {tp: end for tp, end in behind.items() if self._reached(tp) < max(end, self._end(tp))}
+                behind = {tp: end for tp, end in behind.items() if self._is_before(tp, max(end, self._end(tp)))}
             commands, unreadable = newest_of(
                 TailRecord(r.partition, r.offset, r.timestamp, r.key, r.value, ())
                 for records in polled.values()
@@ -86,8 +86,9 @@ class CommandFeed(TopicTail):
             held_up = tuple(one.sentence(self._brokers) for one in self.open_transactions())
             yield Batch(commands, unreadable, not behind, held_up)
 
-    def _reached(self, tp: TopicPartition) -> int:
-        return int(self._consumer.position(tp))
+    def _is_before(self, tp: TopicPartition, end: int) -> bool:
+        reached = self._reached(tp)
+        return reached is None or reached < end
 
     def _end(self, tp: TopicPartition) -> int:
         return int(self._consumer.highwater(tp) or 0)

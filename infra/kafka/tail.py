@@ -161,9 +161,10 @@ class TopicTail:
         """Transactions that have held up the reading for long, as far as calls of this method and of `poll` show."""
         with self._explained():
             ends = {
-                (tp.topic, tp.partition): LogEnd(self._consumer.position(tp), high_watermark)
+                (tp.topic, tp.partition): LogEnd(reached, high_watermark)
                 for tp in self._tps
                 if (high_watermark := self._consumer.highwater(tp)) is not None
+                and (reached := self._reached(tp)) is not None
             }
             late = overdue(self._transactions.look(ends, monotonic()))
             stable = (
@@ -200,6 +201,15 @@ class TopicTail:
                 f"{self._topic} at {self._brokers} has {count} partitions now, {len(self._tps)} when this began to "
                 "read them. Start again to read them all."
             )
+
+    def _reached(self, tp: TopicPartition) -> int | None:
+        """Offset of the next record; None while brokers are away, as the client asks them for it after a change."""
+        try:
+            return int(self._consumer.position(tp))
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return None
 
     def _poll(self) -> dict[Any, list[Any]]:
         with self._explained():

@@ -18,7 +18,7 @@ from tests.brokers import started_broker
 from tests.integration.test_actuate import Place, in_time, until
 
 
-@pytest.mark.faults
+@pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_answers_end_with_the_lease_and_come_back_with_kafka(tmp_path: Path) -> None:
