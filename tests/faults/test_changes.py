@@ -39,9 +39,9 @@ def test_a_new_model_and_policy_leave_the_past_as_it_is(hunt: Hunt, seed: int) -
     proof = Proof()
     check_pages(hunted, proof)
     plans = [decode_plan(e.value) for e in read_log(hunted.bootstrap, hunted.topics.plans)]
-    # A plan of a slot in which nothing was forecast names no model.
-    models = {p.model_fingerprint for p in plans if p.model_fingerprint}
-    assert len(models) == len({p.policy_fingerprint for p in plans}) == 2
+    assert len({p.model_fingerprint for p in plans if p.model_fingerprint}) == 2
+    # Control records come apart from the slots, and under no policy.
+    assert len({p.policy_fingerprint for p in plans if p.policy_fingerprint}) == 2
     before = {role: undisturbed(hunted, role, name="before", settings=old) for role in ROLES}
     after = {role: undisturbed(hunted, role, {n: ends[n] for n in ANSWERS[role]}, "after") for role in ROLES}
     answer_all(before, hunted.last_slot)
