@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError
@@ -15,6 +15,8 @@ from infra.kafka.clients import LoginWatch
 from infra.kafka.readable import read_within_bounds
 from infra.settings.brokers import OR_START_ONE, bootstrap_servers
 from streams.runtime.transactions import LogEnd, OpenTransaction, TransactionWatch, overdue
+
+T = TypeVar("T")
 
 STRETCH = 1_000
 POLL_MS = 250
@@ -167,11 +169,10 @@ class TopicTail:
                 and (reached := self._reached(tp)) is not None
             }
             late = overdue(self._transactions.look(ends, monotonic()))
-            stable = (
-                self._consumer.end_offsets([TopicPartition(one.topic, one.partition) for one in late]) if late else {}
-            )
+            tps = [TopicPartition(one.topic, one.partition) for one in late]
+            stable = _unless_away(lambda: self._consumer.end_offsets(tps)) if tps else None
         # Reading may stand still for other reasons, too.
-        return [one for one in late if stable[TopicPartition(one.topic, one.partition)] == one.first_offset]
+        return [one for one, tp in zip(late, tps, strict=True) if stable and stable[tp] == one.first_offset]
 
     def _following(self, idle_s: float | None) -> Iterator[TailRecord]:
         last_s = monotonic()
@@ -204,12 +205,7 @@ class TopicTail:
 
     def _reached(self, tp: TopicPartition) -> int | None:
         """Offset of the next record; None while brokers are away, as the client asks them for it after a change."""
-        try:
-            return int(self._consumer.position(tp))
-        except KafkaError as error:
-            if not error.retriable:
-                raise
-            return None
+        return _unless_away(lambda: int(self._consumer.position(tp)))
 
     def _poll(self) -> dict[Any, list[Any]]:
         with self._explained():
@@ -229,6 +225,16 @@ class TopicTail:
             raise HarmonyError(
                 login_problem or f"Reading {self._topic} at {self._brokers} failed: {reason}."
             ) from error
+
+
+def _unless_away(ask: Callable[[], T]) -> T | None:
+    """What brokers answer; None where the client would ask again, as whoever reads on does with the next call."""
+    try:
+        return ask()
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        return None
 
 
 def tail_record(r: Any) -> TailRecord:

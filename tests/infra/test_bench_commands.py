@@ -25,6 +25,7 @@ WITH_KAFKA = {
     "recovery": ("--workloads", "1"),
     "workers": ("--workloads", "4", "--slots", "1", "--samples-per-s", "1"),
 }
+LONG = {"workers": pytest.param("workers", marks=pytest.mark.faults)}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_ingest_reads_the_whole_topic_and_refuses_nothing(kafka: EmbeddedKafka, 
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["latency", "recovery", pytest.param("workers", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("name", [LONG.get(name, name) for name in WITH_KAFKA if name != "ingest"])
 def test_a_live_command_measures(name: str, kafka: EmbeddedKafka, tmp_path: Path) -> None:
     found = stored(tmp_path, name, *WITH_KAFKA[name], "--brokers", kafka.bootstrap)["results"]
     assert all(run["decisions"] == run["expected"] for run in found if "expected" in run)

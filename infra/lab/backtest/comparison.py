@@ -95,12 +95,12 @@ def compare(
         HarmonyError: it is too short, or the engine cannot keep the objective at all.
     """
     end_s = len(history.rate_rps) * float(BIN_S)
-    # HARMONY's context must be full before it is scored.
-    warm_s = StreamConfig(step_ms=round(terms.step_s * 1000)).context_steps * terms.step_s
+    warm_s = _warm_s(terms.step_s)
     if end_s < 3 * warm_s:
+        shorter = " or shorter steps" if warm_s > _warm_s(StreamConfig().step_ms / 1000) else ""
         raise HarmonyError(
             f"The history lasts {end_s / 3600:.1f} h; with steps of {terms.step_s:g} s at least "
-            f"{3 * warm_s / 3600:.1f} h are needed: take more days or shorter steps.",
+            f"{3 * warm_s / 3600:.1f} h are needed: take more days{shorter}.",
             2,
         )
     rates = rate_profile(history, terms)
@@ -138,6 +138,11 @@ def compare(
             # Weeks hold millions of requests, and the figures have been taken.
             runs[who].append(run if keep_requests else replace(run, requests=[]))
     return Comparison(terms, speed, capacity, (warm_s, end_s), runs[_RECORDED], runs[_HARMONY], (good[0], good[1]))
+
+
+def _warm_s(step_s: float) -> float:
+    """Length of HARMONY's context, which must be full before it is scored."""
+    return StreamConfig(step_ms=round(step_s * 1000)).context_steps * step_s
 
 
 def _watch(progress: ReportProgress, text: str, first: float, work: float) -> Callable[[float], None]:
