@@ -50,7 +50,7 @@ def run_demo(options: RunOptions) -> None:
     """
     console = Console(stderr=True, quiet=options.quiet)
     if options.recording is not None:
-        from infra.demo.playback import run_recording
+        from infra.demo.recording.playback import run_recording
 
         run_recording(options, console)
     elif options.fleet:

@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, TopicPartition
 from agents.policy import Policy
 from agents.records import ForecastRecord
 from infra.console.host import free_port
-from infra.demo.playback import RecordingRunner
-from infra.demo.recordings import read_recording
+from infra.demo.recording.playback import RecordingRunner
+from infra.demo.recording.recordings import read_recording
 from infra.demo.supervisor import Supervisor, worker_command
 from infra.demo.workloads import write_settings
 from infra.kafka.admin import create_topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from infra.demo.playback import RecordingSummary, render_recording_summary
+from infra.demo.recording.playback import RecordingSummary, render_recording_summary
 from infra.demo.scores import Example, IndicatorScore, Sums
 from tests.infra.shown import text_of
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from infra.cli import app as cli
 from infra.console.errors import HarmonyError
-from infra.demo.playback import recording_stream
-from infra.demo.recordings import DAY_MS, Readings, Recording, read_recording
+from infra.demo.recording.playback import recording_stream
+from infra.demo.recording.recordings import DAY_MS, Readings, Recording, read_recording
 from streams.catalogue import DEFAULT_CATALOGUE, Source
 from streams.records.decode import RecordDecoder
 from streams.records.facts import FleetFacts

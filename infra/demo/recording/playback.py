@@ -33,7 +33,7 @@ from infra.demo.lockstep import (
     check_pace,
 )
 from infra.demo.options import RunOptions
-from infra.demo.recordings import Recording, read_recording
+from infra.demo.recording.recordings import Recording, read_recording
 from infra.demo.scores import Example, ForecastFeed, IndicatorScore, Scorecard, Sums
 from infra.demo.session import Session, accelerated_session, count_records, count_refused, on_stop, print_as_json
 from infra.demo.summary import by_count

@@ -1,6 +1,6 @@
 """Recorded telemetry, read from files and cut into the records that its publishers would have sent, slot by slot.
 
-Two formats: a DCGM log (`infra/demo/recordings.py`) and a GenTD26 directory (`infra/demo/recordings.py`).
+Two formats: a DCGM log and a GenTD26 directory.
 """
 
 from __future__ import annotations
